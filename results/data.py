@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from collab_common.errors import UserError
@@ -223,3 +223,47 @@ def long_rows(model: str, calibrated: str = "documents") -> Runs:
 def is_simulated(row: Mapping[str, Any]) -> bool:
     """Whether a cache is one that only rivals.py makes."""
     return str(row["name"]).startswith(("rotation", "keys"))
+
+
+# ---- quality against seconds ---------------------------------------------------------------------
+
+#: Rows of distil.json: methods of recipes/distil.sh, and what pages call them.
+DISTILLED = {
+    "whole": "whole model",
+    "whole-text": "whole model, trained on",
+    "cut-onnx": "cut for ONNX Runtime",
+    "cut-onnx-text": "cut for ONNX Runtime, trained on",
+    "cut-onnx-distilled": "cut for ONNX Runtime, distilled",
+    "cut-ct2": "cut for CTranslate2",
+    "cut-ct2-text": "cut for CTranslate2, trained on",
+    "cut-ct2-distilled": "cut for CTranslate2, distilled",
+    "narrow-text": "small from the start: d = 80",
+    "narrow-distilled": "d = 80, distilled",
+    "shallow-text": "one decoder layer",
+    "shallow-distilled": "one decoder layer, distilled",
+}
+#: Comparisons that were chosen before any model was measured; Holm's correction is over them.
+PLANNED = (
+    ("cut-onnx-distilled", "narrow-distilled"),
+    ("cut-onnx-distilled", "shallow-distilled"),
+    ("narrow-distilled", "narrow-text"),
+)
+
+
+def distilled(method: str, engine: str = "onnx-int8") -> Runs:
+    """Rows of distil.json, by seed: with the means over the test sets, and the speed.
+
+    ``faster`` is how many times as fast as the whole model with int8 in the same engine a model
+    is, as the geometric mean over turns.
+    """
+    rows = by(load("distil")["rows"], "method", "engine")
+    int8 = engine.partition("-")[0] + "-int8"
+    whole = {row["seed"]: row for row in rows.get(("whole", int8), [])}
+    found = []
+    for row in rows.get((method, engine), []):
+        pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)
+        means = {name: fmean(row[f"{of}_{name}"] for of in ("test", "test1"))
+                 for name in ("bleu", "chrf")}  # fmt: skip
+        faster = math.exp(fmean(math.log(theirs / ours) for theirs, ours in pairs))
+        found.append({**row, **means, "faster": faster, "ms": 1000 * median(row["seconds"])})
+    return sorted(found, key=lambda row: row["seed"])

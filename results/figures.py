@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -17,6 +18,7 @@ from results.data import (
     by_feed_forward,
     cache_of,
     decided,
+    distilled,
     gains,
     is_simulated,
     load,
@@ -121,4 +123,27 @@ def shrink() -> Figure:
     )  # fmt: skip
 
 
-FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, long, shared_keys, shrink)}
+#: Small models of distil.json: each with its two trainings, and the whole model.
+ROUTES = {
+    "whole model": ("whole", "whole-text"),
+    "cut by a plan, then trained on": ("cut-onnx", "cut-onnx-text", "cut-onnx-distilled"),
+    "small from the start": ("narrow-text", "narrow-distilled"),
+    "one decoder layer": ("shallow-text", "shallow-distilled"),
+}
+
+
+def distil() -> Figure:
+    """BLEU against milliseconds a sentence, of each way to a smaller model."""
+    series = defaultdict[str, Points](dict)
+    for name, methods in ROUTES.items():
+        for method in methods:
+            if rows := distilled(method):
+                at = round(fmean(row["ms"] for row in rows), 3)
+                series[name][at] = [row["bleu"] for row in rows]
+    return draw(
+        {"": series}, "milliseconds a sentence, ONNX Runtime, int8, batches of 32", "BLEU",
+        "What a smaller model is worth, in seconds: Multi30k, d = 128", log=False,
+    )  # fmt: skip
+
+
+FIGURES = {f"{one.__name__}.svg": one for one in (decide, cache, distil, long, shared_keys, shrink)}

@@ -20,6 +20,7 @@ from results.data import (
     BOTH,
     COMPARED,
     CONVERTED_KINDS,
+    DISTILLED,
     ITSELF,
     KEY_WIDTHS,
     LONG_TEXTS,
@@ -43,6 +44,7 @@ from results.data import (
     cache_of,
     changed,
     decided,
+    distilled,
     ends,
     gains,
     is_simulated,
@@ -880,3 +882,27 @@ def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
     rule = run["checkpoint_rule"] or "not recorded"
     command = "kept" if run["command"] else "none"
     return (name, commit, machine, run["date"], rule, command)
+
+
+# ---- seconds.md: quality against seconds ---------------------------------------------------------
+
+
+@table
+def distil() -> Rows:
+    yield ["", "parameters", "MB", "times as fast", "BLEU", "chrF", "BLEU minus the whole model's",
+           "CTranslate2: times as fast", "BLEU"]  # fmt: skip
+    whole = distilled("whole")
+    for method, name in DISTILLED.items():
+        if not (ours := distilled(method)):
+            continue
+        there = distilled(method, "ct2-int8")
+        of_ct2 = [average(there, score, ".2f") if there else "-" for score in ("faster", "bleu")]
+        sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
+        scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]
+        [change] = differences(ours, whole, "bleu") if method != "whole" else ["-"]
+        yield [name, *sizes, *scores, change, *of_ct2]
+    ours, there = distilled("whole", "onnx-float32"), distilled("whole", "ct2-float32")
+    scores = [average(ours, score, ".2f") for score in ("mb", "faster", "bleu", "chrf")]
+    [change] = differences(ours, whole, "bleu")
+    of_ct2 = [average(there, score, ".2f") for score in ("faster", "bleu")]
+    yield ["whole model, float32", average(ours, "parameters", ",.0f"), *scores, change, *of_ct2]

@@ -26,6 +26,7 @@ from results.data import (
     MANUALS,
     NOISE,
     PLAIN,
+    PLANNED,
     SEPARATE,
     SHARED,
     SIZES,
@@ -39,6 +40,7 @@ from results.data import (
     by_length,
     changed,
     decided,
+    distilled,
     ends,
     gains,
     load,
@@ -591,3 +593,42 @@ def tools() -> dict[str, str]:
         "parameters": f"{small[0]['parameters'] / 1e6:.1f}",
         "base": f"{max(row['seconds'] for row in shrinks) / 60:.0f}",
     }
+
+
+@group
+def distil() -> dict[str, str]:
+    """Ways to a smaller model, after training (distil.json)."""
+    whole, exact = distilled("whole"), distilled("whole", "onnx-float32")
+    planned = [gain_of(gains(distilled(one), distilled(other), "bleu")) for one, other in PLANNED]
+    after_holm = holm([gain.p for gain in planned])
+    names = ("cut_narrow", "cut_shallow", "narrow_text")
+    values = {name: interval(gain, "+.2f") for name, gain in zip(names, planned, strict=True)}
+    values |= {f"{name}_p": num(p, ".3f") for name, p in zip(names, after_holm, strict=True)}
+    for method, name in (
+        ("cut-onnx", "cut"),
+        ("cut-onnx-text", "cut_text"),
+        ("cut-onnx-distilled", "cut_distilled"),
+        ("whole-text", "whole_text"),
+        ("narrow-text", "narrow"),
+        ("narrow-distilled", "narrow_distilled"),
+        ("shallow-text", "shallow"),
+        ("shallow-distilled", "shallow_distilled"),
+    ):
+        of = distilled(method)
+        values[f"{name}_faster"] = num(fmean(row["faster"] for row in of), ".2f")
+        values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
+        values[f"{name}_minus"] = interval(gain_of(gains(of, whole, "bleu")), "+.2f")
+    for name, one, other in (
+        ("cut_of_tuned", "cut-onnx-text", "whole-text"),
+        ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
+        ("cut_over_shallow", "cut-onnx-text", "shallow-text"),
+        ("cut_distilling", "cut-onnx-distilled", "cut-onnx-text"),
+        ("shallow_distilling", "shallow-distilled", "shallow-text"),
+    ):
+        gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
+        values[name] = interval(gain, "+.2f")
+    values["whole_bleu"] = num(fmean(row["bleu"] for row in whole), ".1f")
+    values["int8_minus"] = interval(gain_of(gains(whole, exact, "bleu")), "+.2f")
+    values["int8_faster"] = num(1 / fmean(row["faster"] for row in exact), ".2f")
+    values["n"] = str(len(whole))
+    return values
