@@ -116,7 +116,7 @@ def test_a_language_model_becomes_fairseqs(arch: str, options: dict[str, Any]) -
     [
         (COLLAB, {"key_dim": 5}, "encoder.layers.0.self_attn"),
         (SIZED, {"heads_in_encoder": "3", "head_size": 5}, "5 dimensions"),
-        (SIZED, {"v_head_size": 5}, "size 5"),
+        (SIZED, {"v_head_size": 5}, "5 dimensions"),
         (LM, {"key_dim": 4, "scale_attn": True}, "--scale-attn"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_converged_model_keeps_its_function(
     net.load_state_dict(trained.state_dict(), strict=True)
     close(net.eval()(**toy.batch())[0], trained(**toy.batch())[0])
     assert len(gated_attentions(net)) == 2 * len(types.split(","))
-    assert ("number of heads" in caplog.text) == (source == "transformer")
+    assert ("how many heads" in caplog.text) == (source == "transformer")
 
 
 @pytest.mark.parametrize(

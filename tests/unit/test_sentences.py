@@ -127,7 +127,7 @@ def test_as_many_subwords_as_there_are_positions_for(tmp_path: Path) -> None:
     short = open_model(toy_checkpoints.write(tmp_path / "c.pt", **options), data)
     words = [short.task.source_dictionary[index] for index in range(10, 16)]
     assert len(translate(short, [" ".join(words[:1] * 7)], beam=1)) == 1
-    with refusing("8 subwords, of 1 to 7"):
+    with refusing("8 subwords", "1 to 7"):
         translate(short, [" ".join(words[:1] * 8)])
     many = [f"{a} {b} {c}" for a in words for b in words for c in words[:2]]
     found = translate(short, many, beam=1)
