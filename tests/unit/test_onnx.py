@@ -309,7 +309,7 @@ def test_other_forms_and_operators_are_named(damaged: Path) -> None:
     with pytest.raises(InputError, match=r"step.onnx: onnxruntime cannot load it .*Unheard"):
         Translator(damaged, 1)
     (damaged / "config.json").write_text(json.dumps({**config, "form": FORM + 1}))
-    with pytest.raises(InputError, match=f"form {FORM + 1}"):
+    with pytest.raises(InputError, match=f"format {FORM + 1}"):
         Translator(damaged, 1)
 
 
