@@ -16,11 +16,10 @@ import sentencepiece
 import torch
 import toy
 import toy_checkpoints
+import toy_task
 from commands import REPOSITORY
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.models.transformer import TransformerModel
-from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -306,29 +305,24 @@ def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
     fails("TiedAttention", path, *options)
 
 
-@register_task("translation_of_a_plug_in", dataclass=TranslationConfig)
-class OwnTask(TranslationTask):
-    """A task that is not fairseq's; it may translate in a way of its own."""
-
-
 @pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
 def test_a_task_of_a_plug_in_stays_and_is_said(
     arch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For other engines, and for a comparison, such a task is not known."""
     state = toy_checkpoints.made(arch)
-    state["cfg"]["task"]["_name"] = "translation_of_a_plug_in"
+    state["cfg"]["task"]["_name"] = toy_task.NAME
     state["cfg"]["common"]["user_dir"] = "mine"
     torch.save(state, path := tmp_path / "c.pt")
     run(path, "--format=fairseq", "--out", tmp_path / "out")
-    assert "--task translation_of_a_plug_in" in capsys.readouterr().out
+    assert f"--task {toy_task.NAME}" in capsys.readouterr().out
     cfg = checkpoints.read(tmp_path / "out" / "model.pt")["cfg"]
     assert cfg["common"]["user_dir"] == "mine"
     (model,), _, task = load_model_ensemble_and_task([str(tmp_path / "out" / "model.pt")])
     assert (type(model), type(task)) == (TransformerModel, OwnTask)
     fails("without --check", path, "--format=fairseq", "--check", "--out", tmp_path / "again")
     for engine_ in ("ct2", "hf", "onnx"):
-        fails("translation_of_a_plug_in", path, f"--format={engine_}", "--out", tmp_path / engine_)
+        fails(toy_task.NAME, path, f"--format={engine_}", "--out", tmp_path / engine_)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

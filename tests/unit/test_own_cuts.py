@@ -23,9 +23,9 @@ from collab_lab.shrinking.front import series
 from collab_lab.shrinking.own import cuts_in
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.shape import Shape, Site
+from collab_lab.trained import fine_tuning
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
-from collab_lab.trained.fine_tuning import fine_tuning
 
 EXAMPLES = REPOSITORY / "tests" / "examples" / "own_cuts"
 
@@ -87,7 +87,7 @@ def test_heads_of_ones_own(model: Trained, found: Evidence, tmp_path: Path) -> N
         made.model.save(tmp_path / "o.pt")
         again = open_model(tmp_path / "o.pt", COPY)
         assert validation_loss(again) == pytest.approx(validation_loss(made.model))
-    line = shlex.split(fine_tuning(again, tmp_path / "o.pt", tmp_path, updates=9))
+    line = shlex.split(fine_tuning.command(again, tmp_path / "o.pt", tmp_path, updates=9))
     assert line[line.index("--user-dir") + 1] == str(file.parent)
     assert "--value-size-in-cross" in line
     assert [type(one) for one in cuts_in(file)] == [type(cut)]  # its heads are registered once
