@@ -319,7 +319,7 @@ def test_a_task_of_a_plug_in_stays_and_is_said(
     cfg = checkpoints.read(tmp_path / "out" / "model.pt")["cfg"]
     assert cfg["common"]["user_dir"] == "mine"
     (model,), _, task = load_model_ensemble_and_task([str(tmp_path / "out" / "model.pt")])
-    assert (type(model), type(task)) == (TransformerModel, OwnTask)
+    assert (type(model), type(task)) == (TransformerModel, toy_task.OwnTask)
     fails("without --check", path, "--format=fairseq", "--check", "--out", tmp_path / "again")
     for engine_ in ("ct2", "hf", "onnx"):
         fails(toy_task.NAME, path, f"--format={engine_}", "--out", tmp_path / engine_)
