@@ -605,19 +605,13 @@ def distil() -> dict[str, str]:
     values = {name: interval(gain, "+.2f") for name, gain in zip(names, planned, strict=True)}
     values |= {f"{name}_p": num(p, ".3f") for name, p in zip(names, after_holm, strict=True)}
     for method, name in (
-        ("cut-onnx", "cut"),
         ("cut-onnx-text", "cut_text"),
-        ("cut-onnx-distilled", "cut_distilled"),
-        ("whole-text", "whole_text"),
         ("narrow-text", "narrow"),
-        ("narrow-distilled", "narrow_distilled"),
         ("shallow-text", "shallow"),
-        ("shallow-distilled", "shallow_distilled"),
     ):
         of = distilled(method)
         values[f"{name}_faster"] = num(fmean(row["faster"] for row in of), ".2f")
         values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
-        values[f"{name}_minus"] = interval(gain_of(gains(of, whole, "bleu")), "+.2f")
     for name, one, other in (
         ("cut_of_tuned", "cut-onnx-text", "whole-text"),
         ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
@@ -627,7 +621,8 @@ def distil() -> dict[str, str]:
     ):
         gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
         values[name] = interval(gain, "+.2f")
-    values["whole_bleu"] = num(fmean(row["bleu"] for row in whole), ".1f")
+    for name, of in (("whole", whole), ("whole_text", distilled("whole-text"))):
+        values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
     values["int8_minus"] = interval(gain_of(gains(whole, exact, "bleu")), "+.2f")
     values["int8_faster"] = num(1 / fmean(row["faster"] for row in exact), ".2f")
     values["n"] = str(len(whole))
