@@ -13,7 +13,8 @@
 #                    one decoder layer)
 #   SIZE='...'       Hydra overrides of the trained model's size, if it is not that of decide.yaml
 #   UPDATES=3400     of each training from scratch
-#   TUNE=2300        of each fine-tuning of a cut, and of the whole model (default: two thirds of UPDATES)
+#   TUNE=2300        of each fine-tuning of a cut, and of the whole and the small models (default: two thirds of
+#                    UPDATES)
 #   SEED=1           of all trainings
 #   JOBS, SWEEP      see recipes/common.sh
 #
@@ -105,6 +106,13 @@ tune() {
     train "$1" "$tuned_updates" lr_scheduler.warmup_updates=$((TUNE / 5)) \
         checkpoint.finetune_from_model="$(real "$2")" "${@:3}"
 }
+# again METHOD OVERRIDES...: train on what `train` has trained
+again() {
+    local found
+    for found in "$OUT/$folder/method-$1-${folder}_seed-$SEED"*/average.pt; do
+        [ ! -e "$found" ] || tune "$1-again" "$found" "${@:2}"
+    done
+}
 measure whole "$MODEL"
 for folder in text distilled; do
     data=$DATA
@@ -117,6 +125,9 @@ for folder in text distilled; do
     done
     train narrow "$updates" "${narrow[@]}"
     train shallow "$updates" "${shallow[@]}"
+    # A cut model has two trainings, so the small models get a second one as long.
+    again narrow "${narrow[@]}"
+    again shallow "${shallow[@]}"
     [ "$folder" = distilled ] || tune whole "$MODEL"   # for as long, to compare cuts with
 done
 

@@ -182,6 +182,8 @@ def by_length() -> dict[tuple[int, str], dict[int, Runs]]:
     return found
 
 
+#: The smaller vocabulary of tables of seconds.
+FEW = 8_000
 #: What cuts of what_cuts_buy.json are compared with.
 WHOLE = "whole model"
 
@@ -238,9 +240,13 @@ DISTILLED = {
     "cut-ct2-text": "cut for CTranslate2, trained on",
     "cut-ct2-distilled": "cut for CTranslate2, distilled",
     "narrow-text": "small from the start: d = 80",
+    "narrow-again-text": "d = 80, trained on",
     "narrow-distilled": "d = 80, distilled",
+    "narrow-again-distilled": "d = 80, distilled, trained on",
     "shallow-text": "one decoder layer",
+    "shallow-again-text": "one decoder layer, trained on",
     "shallow-distilled": "one decoder layer, distilled",
+    "shallow-again-distilled": "one decoder layer, distilled, trained on",
 }
 #: Comparisons that were chosen before any model was measured; Holm's correction is over them.
 PLANNED = (
@@ -261,9 +267,11 @@ def distilled(method: str, engine: str = "onnx-int8") -> Runs:
     whole = {row["seed"]: row for row in rows.get(("whole", int8), [])}
     found = []
     for row in rows.get((method, engine), []):
-        pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)
         means = {name: fmean(row[f"{of}_{name}"] for of in ("test", "test1"))
                  for name in ("bleu", "chrf")}  # fmt: skip
-        faster = math.exp(fmean(math.log(theirs / ours) for theirs, ours in pairs))
-        found.append({**row, **means, "faster": faster, "ms": 1000 * median(row["seconds"])})
+        found.append({**row, **means})
+        if row["seconds"]:  # no turns: only its translations were measured
+            pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)
+            faster = math.exp(fmean(math.log(theirs / ours) for theirs, ours in pairs))
+            found[-1] |= {"faster": faster, "ms": 1000 * median(row["seconds"])}
     return sorted(found, key=lambda row: row["seed"])

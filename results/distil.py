@@ -6,6 +6,7 @@ Folders are those of recipes/distil.sh, with the seed of their trainings.  Each 
 the test sets with int8 in ONNX Runtime and, if its heads go there, in CTranslate2, the whole model
 with float32, too.  BLEU and chrF are those of these translations; a turn is the first set,
 translated by all models of a folder one after the other, in one process, with beam 5.
+``--turns 0`` measures translations only, also in a folder without the whole model.
 """
 
 from __future__ import annotations
@@ -104,12 +105,14 @@ def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
     return Engine(method, name, round(mb, 2), translate)
 
 
-def models_of(folder: Path, data: Path) -> Iterator[tuple[str, Trained]]:
-    """The models of a folder by method, the whole one first."""
-    runs = [run for part in PARTS for run in runs_under(folder / part)]
+def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trained]]:
+    """The models of a folder by method, the whole one first, which seconds are compared with."""
+    parts = [folder / part for part in PARTS if (folder / part).is_dir()]
+    runs = [run for part in parts for run in runs_under(part)]
     found = {record.method: run.average for run in runs if (record := run.record())}
-    if WHOLE not in found:
-        raise UserError("has no whole model", folder, "run recipes/distil.sh to its end")
+    if not found or (timed and WHOLE not in found):
+        lacks = "whole model" if found else "models"
+        raise UserError(f"has no {lacks}", folder, "run recipes/distil.sh to its end")
     for method in sorted(found, key=lambda method: (method != WHOLE, method)):
         yield method, open_model(found[method], data)
 
@@ -147,14 +150,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folders", nargs="+", metavar="SEED=FOLDER")
     parser.add_argument("--data", type=Path, required=True, help="data folder of the whole model")
     parser.add_argument("--sets", nargs="+", default=["test", "test1"], metavar="SET")
-    parser.add_argument("--turns", type=int, default=10, metavar="N")
+    parser.add_argument("--turns", type=int, default=10, metavar="N",
+                        help="0 measures translations and no seconds")  # fmt: skip
     args = parser.parse_args(argv)
     file = File(args.file)
     now = {**origin("distil.py", argv), **settings()}
     for text_of in args.folders:
         seed, _, folder = text_of.partition("=")
         found, about = list[Engine](), dict[str, Any]()
-        for method, trained in models_of(Path(folder), args.data):
+        for method, trained in models_of(Path(folder), args.data, args.turns > 0):
             task = trained.cfg.task
             languages = (task.source_lang, task.target_lang)
             bits = {f"{name}_bits": round(mean_bits(trained.model, samples(trained, name)), 5)
@@ -173,7 +177,8 @@ def main(argv: Sequence[str]) -> int:
             size = {"mb": one.mb, **about[one.method]}
             taken_by = {"batch": BATCH, "seconds": [round(of, 7) for of in seconds]}
             file.put("rows", (keys, {**keys, **size, **row, **taken_by, **now}))
-            say(f"{seed} {one.method} {one.name}: {1000 * median(seconds):.3f} ms a sentence")
+            speed = f"{1000 * median(seconds):.3f} ms a sentence" if seconds else "not timed"
+            say(f"{seed} {one.method} {one.name}: {speed}")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from results.ladder import A_WORD
 from results.ladder import STEPS as REFIT_STEPS
+from results.what_cuts_buy import ALL_ENGINES, ENGINES
 from results.work import DOCUMENTS, TEXTS
 
 
@@ -366,7 +367,7 @@ SOME_CUTS = ("4 of 8 heads", "F 512", "4 heads, F 512", "plan, 66%", "3 decoder 
 
 def bought(
     preset: str, vocabulary: int, length: int, turns: dict[int, int],
-    names: tuple[str, ...] = (), predicted: bool = False,
+    names: tuple[str, ...] = (), predicted: bool = False, engines: tuple[str, ...] = ENGINES,
 ) -> list[Row]:  # fmt: skip
     """What cuts buy in seconds.
 
@@ -374,11 +375,12 @@ def bought(
         turns: by the number of sentences of a batch.
         names: of the cuts; default: all that are not of the cache.
         predicted: whether to predict it, too.
+        engines: in which the models are timed.
     """
     rows = []
     for batch, number in turns.items():
         case = {"vocabulary": vocabulary, "length": length, "batch": batch}
-        of_all = call("bought", preset=preset, **case, names=names, turns=number)
+        of_all = call("bought", preset=preset, **case, names=names, engines=engines, turns=number)
         more = [call("predicted_seconds", preset=preset, **case)] * predicted
         rows.append(Row("records", case, None, (of_all, *more)))
     return rows
@@ -466,6 +468,7 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
             "what_cuts_buy": [
                 *bought("tiny", 60, 5, {1: 2}, predicted=True),
                 *bought("tiny", 40, 6, {1: 2}, CACHE_CUTS),
+                *bought("tiny", 40, 5, {1: 2}, ("latents 1/4",), engines=ALL_ENGINES),
             ],
             "tools_time": tools_time((16,), 1, 20, "--format fairseq"),
             "onnx_speed": onnx_speed("tiny", 60, {(1, 5): 2, (2, 5): 2, (1, 9): 2}),
@@ -479,10 +482,13 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
         "rounded": rounded((512, 2048), (1, 2), 30, 0.01),
         "what_cuts_buy": [
             *bought(base, 32_000, 30, {1: 8, 32: 3}, predicted=True),
-            *bought(base, 8_000, 512, {1: 3}, CACHE_CUTS),
-            *bought(base, 8_000, 30, {1: 8, 32: 3}, SOME_CUTS),
+            *bought(base, 8_000, 512, {1: 3}, CACHE_CUTS, engines=ALL_ENGINES),
+            *bought(base, 8_000, 30, {1: 8, 32: 3}, SOME_CUTS, engines=ALL_ENGINES),
         ],
         "tools_time": tools_time((128, 256, 512), 6, 1000, "--format ct2 --check"),
-        "onnx_speed": onnx_speed(base, 8_000, {(1, 30): 7, (32, 30): 3, (1, 512): 2}),
+        "onnx_speed": [
+            *onnx_speed(base, 8_000, {(1, 30): 7, (32, 30): 3, (1, 512): 2}),
+            *onnx_speed(base, 32_000, {(1, 30): 7, (32, 30): 3}),
+        ],
         "live_slots": live_slots((30, 200, 800, 2000), 16, 3, 20),
     }

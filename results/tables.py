@@ -21,6 +21,7 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     DISTILLED,
+    FEW,
     ITSELF,
     KEY_WIDTHS,
     LONG_TEXTS,
@@ -557,8 +558,13 @@ ONNX_ENGINES = {
 def onnx_speed() -> Rows:
     """Seconds of a batch in each engine, medians of turns, with MB and seconds of a start."""
     cases = by(load("onnx_speed")["rows"], "vocabulary", "sentences", "tokens", "threads")
-    yield ["engine", "heads", *(f"{n} x {tokens}" for _, n, tokens, _ in cases), "MB",
-           "start, seconds", "cache, bytes a token"]  # fmt: skip
+    titles = [
+        f"{n} x {tokens}"
+        + (f", {vocabulary:,} words" if vocabulary != FEW else "")
+        + (f", {threads} threads" if threads > 1 else "")
+        for vocabulary, n, tokens, threads in cases
+    ]
+    yield ["engine", "heads", *titles, "MB", "start, seconds", "cache, bytes a token"]
     rows = [row for some in cases.values() for row in some]
     for (heads, engine), found in by(rows, "heads", "engine").items():
         cells = []
@@ -575,10 +581,11 @@ def onnx_speed() -> Rows:
 
 # ---- seconds.md ---------------------------------------------------------------------------------
 
-#: Engines of what_cuts_buy.json, and their names: two types of CTranslate2, and this project.
+#: Engines of what_cuts_buy.json, and their names: CTranslate2's by the type of numbers.
 ENGINE_NAMES = {
     "ct2-int8": "int8",
     "ct2-float32": "float32",
+    "onnx-int8": "ONNX int8",
     "fairseq": "ours",
 }
 
@@ -586,7 +593,12 @@ ENGINE_NAMES = {
 def cuts_bought(*cases: tuple[int, int]) -> Rows:
     """A row per cut: times as fast as the whole model in the same engine, by engine and batch."""
     records = [record for case in cases for record in bought(*case)]
-    columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
+    columns = [
+        (engine, record)
+        for engine in ENGINE_NAMES
+        for record in records
+        if f"{engine}: {WHOLE}" in record["turns"][0]
+    ]
     yield [
         "times as fast; batches of",
         "parameters",
@@ -636,7 +648,12 @@ def what_caches_buy() -> Rows:
 def what_cuts_take() -> Rows:
     """Predicted and measured shares of the whole model's seconds."""
     records = [record for record in bought(32_000, 30) if "predicted" in record]
-    columns = [(engine, record) for engine in ENGINE_NAMES for record in records]
+    columns = [
+        (engine, record)
+        for engine in ENGINE_NAMES
+        for record in records
+        if f"{engine}: {WHOLE}" in record["predicted"]
+    ]
     titles = (f"{ENGINE_NAMES[engine]}, {r['batch']}" for engine, r in columns)
     yield ["batches of", *titles]
     names = dict.fromkeys(key.partition(": ")[2] for r in records for key in r["predicted"])

@@ -21,6 +21,7 @@ from results.data import (
     BOTH,
     COMPARED,
     CONVERTED_KINDS,
+    FEW,
     KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
@@ -556,8 +557,9 @@ def speed() -> dict[str, str]:
 @group
 def onnx() -> dict[str, str]:
     """Seconds in ONNX Runtime in times of other engines', and bytes (onnx_speed.json)."""
-    rows = by(load("onnx_speed")["rows"], "heads", "engine", "sentences", "tokens")
-    cases = {"1": (1, 30), "32": (32, 30), "long": (1, 512)}
+    names = ("heads", "engine", "vocabulary", "threads", "sentences", "tokens")
+    rows = by(load("onnx_speed")["rows"], *names)
+    cases = {"1": (FEW, 1, 1, 30), "32": (FEW, 1, 32, 30), "long": (FEW, 1, 1, 512)}
 
     def seconds(engine: str, case: str, heads: str = "standard") -> list[float]:
         found: list[float] = rows[heads, engine, *cases[case]][0]["seconds"]
@@ -576,7 +578,8 @@ def onnx() -> dict[str, str]:
         for kind in ("int8", "float32"):
             engine = f"onnx-{kind}"
             found[f"{name}_{kind}"] = ratio(seconds(engine, "long", heads), seconds(engine, "long"))
-        sizes = [rows[one, "onnx-float32", 1, 512][0]["cache"] for one in (heads, "standard")]
+        long = ("onnx-float32", *cases["long"])
+        sizes = [rows[one, *long][0]["cache"] for one in (heads, "standard")]
         found[f"{name}_bytes"] = f"{sum(sizes[0].values()) / sum(sizes[1].values()):.3f}"
     return found
 

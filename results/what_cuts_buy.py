@@ -1,7 +1,7 @@
 """What cuts buy in seconds, next to what ``shrink --time`` predicts.
 
 Models of base size with random weights translate sentences of one length in CTranslate2 (int8 and
-float32) and in fairseq with this plug-in.
+float32), in ONNX Runtime (int8), and in fairseq with this plug-in.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collab_common.progress import bar
 from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.clock.engines import Program, pause, program
 from collab_lab.clock.parts import time_parts
+from collab_lab.shrinking.engine import engine_of
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.records import Content
 from results.seconds import LONG, in_turns
@@ -28,6 +29,8 @@ HEADS, LATENT, GROUPED = (
 )
 #: The engines of the page, of those that can be timed.
 ENGINES = ("fairseq", "ct2-int8", "ct2-float32")
+#: With ONNX Runtime, whose export takes longest.
+ALL_ENGINES = (*ENGINES, "onnx-int8")
 #: Words of the target of which one word of the source lets CTranslate2 choose.
 SHORTLIST = 50
 WHOLE, SHORT, FEW_WORDS = "whole model", "shortlist of words", "vocabulary of 8,000"
@@ -88,7 +91,7 @@ def cuts(d: int, heads: int, units: int, layers: int) -> dict[str, Cut]:
 
 @functools.lru_cache(1)
 def programs_of(
-    preset: str, vocabulary: int, length: int, names: tuple[str, ...]
+    preset: str, vocabulary: int, length: int, names: tuple[str, ...], engines: tuple[str, ...]
 ) -> tuple[dict[str, Program], dict[str, int]]:
     """All models of a case by engine and name (``ct2-int8: F 512``); parameters of their layers.
 
@@ -104,23 +107,25 @@ def programs_of(
         more = {"max_source_positions": length + 2, "max_target_positions": length + 3}
         model = random_model(cut.arch, preset, task, **cut.options, **more)
         parameters[name] = layer_parameters(model.model)
-        for engine in ENGINES:
-            if engine == "fairseq" or (cut.arch != LATENT and "cache_bits" not in cut.options):
+        for engine in engines:
+            is_ct2 = engine_of(engine).name == "ct2"
+            if not is_ct2 or (cut.arch != LATENT and "cache_bits" not in cut.options):
                 found[f"{engine}: {name}"] = program(model, engine, length)
-            if name == WHOLE and engine != "fairseq" and not names:
+            if name == WHOLE and is_ct2 and not names:
                 found[f"{engine}: {SHORT}"] = program(model, engine, length, shortlist(task))
     if vocabulary > FEW:
         model = random_model(HEADS, preset, random_task(preset, 1, FEW))
-        for engine in ENGINES:
+        for engine in engines:
             found[f"{engine}: {FEW_WORDS}"] = program(model, engine, length)
     return found, parameters
 
 
 def bought(
-    preset: str, vocabulary: int, length: int, names: tuple[str, ...], batch: int, turns: int
-) -> Content:
+    preset: str, vocabulary: int, length: int, names: tuple[str, ...], engines: tuple[str, ...],
+    batch: int, turns: int,
+) -> Content:  # fmt: skip
     """Seconds of a batch, in turns, by engine and name; parameters of the layers by name."""
-    programs, parameters = programs_of(preset, vocabulary, length, names)
+    programs, parameters = programs_of(preset, vocabulary, length, names, engines)
     if length < LONG:
         for run in programs.values():  # the first translations allocate
             run(min(batch, 2))

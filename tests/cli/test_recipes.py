@@ -20,6 +20,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from parsers import parser_of
 
+from collab_common.errors import UserError
 from collab_common.files import read_json
 from collab_lab.cli.main import main
 from collab_lab.runs.record import Record
@@ -238,8 +239,8 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
         "NARROW": "model.encoder_embed_dim=8", "SHALLOW": "model.decoder_layers=1",
     }  # fmt: skip
     [found] = tables(run_recipe("distil", **settings))
-    small = {f"{kind}-{of}" for kind in ("cut-onnx", "narrow", "shallow")
-             for of in ("text", "distilled")}  # fmt: skip
+    kinds = ("cut-onnx", "narrow", "shallow", "narrow-again", "shallow-again")
+    small = {f"{kind}-{of}" for kind in kinds for of in ("text", "distilled")}
     assert found == {"whole", "whole-text", "cut-onnx", *small}
     translated = (out / "parts" / "target-00000").read_text().splitlines()
     assert translated == (out / "translations" / "train.de").read_text().splitlines()
@@ -261,6 +262,19 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     float32, exact = rows["whole", "onnx-float32"], records(out / "measured")["whole"]
     assert float32["test_bleu"] == pytest.approx(exact.bleu, abs=1e-3)
     assert all(len(row["seconds"]) == 2 for row in rows.values())
+    (out / "measured").rename(out / "elsewhere")  # the whole model is there
+    arguments = [str(file), f"8={out}", "--data", str(data), "--turns"]
+    with pytest.raises(UserError, match="no whole model"):
+        distil.main([*arguments, "2"])
+    assert distil.main([*arguments, "0"]) == 0
+    untimed = [row for row in read_json(file)["rows"] if row["seed"] == 8]
+    assert {row["method"] for row in untimed} == {one for one in small if one.endswith("text")} | {
+        "whole-text",
+    }  # fmt: skip
+    assert not any(row["seconds"] for row in untimed)
+    assert all(
+        row["test_bleu"] == rows[row["method"], row["engine"]]["test_bleu"] for row in untimed
+    )
 
 
 def test_demo(tmp_path: Path) -> None:
