@@ -3,13 +3,16 @@
 Models of base size with random weights translate sentences of one length with beam 5: in
 CTranslate2, in ONNX Runtime, in fairseq with this plug-in, and in stock fairseq.  MB are those of
 the folder (in fairseq, of the weights), and seconds of a start those of loading the folder, without
-the start of Python.  Bytes of the cache are those of the tensors that a step of ONNX Runtime is
-given, per token.
+the start of Python.  Peak memory is that of a process which translates one sentence of the
+shortest length (:mod:`.peak`).  Bytes of the cache are those of the tensors that a step of ONNX
+Runtime is given, per token.
 """
 
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from collab_lab.clock.engines import Program, load, pause, program, write
 from collab_lab.clock.turns import clock
 from collab_lab.export import onnx
 from collab_lab.export.model import plain
+from results import peak
 from results.records import Content
 from results.seconds import LONG, in_turns
 
@@ -105,7 +109,8 @@ class Models:
                 start = clock()
                 programs[length] = load(model, engine, folder, length)
                 starts.append(clock() - start)
-        numbers = {"mb": round(size / 1e6, 1), "start": round(median(starts), 3)}
+            memory = peak_of(engine, folder, min(self.lengths))
+        numbers = {"mb": round(size / 1e6, 1), "start": round(median(starts), 3), "peak": memory}
         return Engine(programs, {**about, **numbers})
 
     def in_onnx(self, model: Any, heads: str) -> dict[str, Engine]:
@@ -113,6 +118,13 @@ class Models:
         graphs = onnx.graphs_of(model)
         about = {"heads": heads, "cache": graphs.bytes}  # of the tensors that a step is given
         return {name: self.in_folder(model, name, about, graphs) for name in ONNX}
+
+
+def peak_of(engine: str, folder: Path, length: int) -> float:
+    """Peak memory of a process that translates one sentence in an engine, in MB."""
+    python = Path(sys.prefix, "bin", "python")
+    words = [str(python), str(peak.__file__), engine, str(folder), str(length)]
+    return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 #: The models of the last vocabulary.

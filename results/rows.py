@@ -482,7 +482,7 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
         "rounded": rounded((512, 2048), (1, 2), 30, 0.01),
         "what_cuts_buy": [
             *bought(base, 32_000, 30, {1: 8, 32: 3}, predicted=True),
-            *bought(base, 8_000, 512, {1: 3}, CACHE_CUTS, engines=ALL_ENGINES),
+            *bought(base, 8_000, 512, {1: 3}, CACHE_CUTS),
             *bought(base, 8_000, 30, {1: 8, 32: 3}, SOME_CUTS, engines=ALL_ENGINES),
         ],
         "tools_time": tools_time((128, 256, 512), 6, 1000, "--format ct2 --check"),

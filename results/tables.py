@@ -564,7 +564,7 @@ def onnx_speed() -> Rows:
         + (f", {threads} threads" if threads > 1 else "")
         for vocabulary, n, tokens, threads in cases
     ]
-    yield ["engine", "heads", *titles, "MB", "start, seconds", "cache, bytes a token"]
+    yield ["engine", "heads", *titles, "MB", "peak, MB", "start, seconds", "cache, bytes a token"]
     rows = [row for some in cases.values() for row in some]
     for (heads, engine), found in by(rows, "heads", "engine").items():
         cells = []
@@ -576,7 +576,8 @@ def onnx_speed() -> Rows:
         cache = first.get("cache")
         sizes = f"{num(cache['target'])} + {num(cache['source'])}" if cache else "-"
         start = num(first.get("start"), ".1f")
-        yield [ONNX_ENGINES[engine], heads, *cells, num(first["mb"], ".0f"), start, sizes]
+        memory = [num(first.get(name), ".0f") for name in ("mb", "peak")]
+        yield [ONNX_ENGINES[engine], heads, *cells, *memory, start, sizes]
 
 
 # ---- seconds.md ---------------------------------------------------------------------------------

@@ -253,6 +253,9 @@ def test_engines(files: dict[str, Any]) -> None:
     )
     assert eighth == whole / 8 / 4  # 8 numbers: 4 bytes, a scale and an offset
     assert all(len(row["seconds"]) == 2 for row in found.values())
+    peaks = {row["engine"]: row.get("peak") for row in found.values()}
+    assert peaks["fairseq"] is None
+    assert all(10 < peaks[engine] < 1000 for engine in engines if "fairseq" not in engine)
 
 
 # ---- rows as data --------------------------------------------------------------------------------
