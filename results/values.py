@@ -10,8 +10,8 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
-from statistics import fmean, median, stdev
+from itertools import combinations, product
+from statistics import fmean, linear_regression, median, stdev
 from typing import Any
 
 from collab_lab.clock.turns import times_as_fast
@@ -22,6 +22,7 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     FEW,
+    ITSELF,
     KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
@@ -67,10 +68,14 @@ def group(values: Values) -> Values:
     return values
 
 
-def lost(size: str, name: str, share: float) -> list[float]:
-    """Rises of the validation loss: a change of the models of one size of at_size.json."""
+def lost(size: str, name: str, share: float, score: str = "lost") -> list[float]:
+    """Rises of the loss: a change of the models of one size of at_size.json.
+
+    Args:
+        score: ``lost`` on the validation set, ``lost_test`` on the test set.
+    """
     rows = by(load("at_size")["rows"], "size", "name")[size, name]
-    return [row["lost"] for row in rows if math.isclose(row["share"], share)]
+    return [row[score] for row in rows if math.isclose(row["share"], share)]
 
 
 def rises(d: int, name: str, share: float) -> str:
@@ -108,11 +113,15 @@ def in_8_bits(*sizes: str) -> str:
     return below([*every, *(row["lost"] for row in again)])
 
 
+#: Cuts that were measured on manuals and on captions, before the refit existed.
+ON_BOTH_TEXTS = ("grouped-2", "grouped-4", "heads-3", "heads-2", "latent-4", "latent-8", "own-4")
+
+
 def more_on_manuals() -> str:
-    """``2.0 to 2.4``: losses on manuals in times of those on captions, before the refit."""
+    """``1.5 to 2.6``: losses on manuals in times of those on captions, before the refit."""
     captions = by(load("prices")["tuned"], "name", "training")
     found = []
-    for kind in ("grouped-2", "grouped-4", "heads-3", "heads-2"):
+    for kind in ON_BOTH_TEXTS:
         pairs = (captions[kind, False], captions["plain", False])
         manuals = decided_gain(("converted", kind), ("scratch", "standard"))
         found.append(manuals.mean / gain_of(gains(*pairs, "valid_bits")).mean)
@@ -147,17 +156,44 @@ GROUPS, BITS = "grouped query, groups alone", "standard heads, bits alone"
 SMALL, MIDDLE, LARGE = "d = 128, 2+2 layers", "d = 256", "d = 512"
 
 
-def converted_captions() -> Gain:
+def converted_captions(bits: str = "valid_bits", score: str = "lost") -> Gain:
     """Latents trained from the start minus those converted, at a quarter, on captions."""
     trained = by(load("at_size")["trained"], "kind", "d")
     bases = trained["8 heads of 16", 128]
-    more = lost(SMALL, "latents, widths alone", 1 / 4)
-    converted = [
-        {**base, "valid_bits": base["valid_bits"] + rise}
-        for base, rise in zip(bases, more, strict=True)
-    ]
+    more = lost(SMALL, "latents, widths alone", 1 / 4, score)
+    converted = [{**base, bits: base[bits] + rise} for base, rise in zip(bases, more, strict=True)]
     ours = trained["latent, normalised, standard encoder", 128]
-    return gain_of(gains(ours, converted, "valid_bits"))
+    return gain_of(gains(ours, converted, bits))
+
+
+# ---- bits and BLEU -------------------------------------------------------------------------------
+
+
+def slope(runs: Iterable[dict[str, Any]], bits: str) -> tuple[float, float]:
+    """BLEU that 0.1 bits cost by a least-squares line, and the residual standard deviation."""
+    pairs = [(run[bits], run["bleu"]) for run in runs]
+    line = linear_regression(*zip(*pairs, strict=True))
+    residuals = [bleu - line.intercept - line.slope * loss for loss, bleu in pairs]
+    return -0.1 * line.slope, stdev(residuals)
+
+
+@group
+def bleu() -> dict[str, str]:
+    """BLEU per 0.1 bits (decide.json; changed.json and prices.json), and what it leaves open."""
+    manuals, residual = slope(by(load("decide")["runs"], "model_dim")[128], "valid_bits")
+    untrained, tuned = (by(load("prices")["tuned"], "training")[x] for x in (False, True))
+    cuts = [
+        row
+        for row in load("changed")["rows"]
+        if row["lost"] is not None and row["name"] not in (ITSELF, "another seed")
+    ]
+    captions = [slope(cuts, "lost")[0], slope(untrained, "valid_bits")[0]]
+    return {
+        "manuals": f"{manuals:.1f}",
+        "one_run": f"{1.96 * residual:.1f}",
+        "captions": ends(captions, ".1f"),
+        "tuned": f"{slope(tuned, 'valid_bits')[0]:.1f}",
+    }
 
 
 # ---- the KV cache --------------------------------------------------------------------------------
@@ -168,8 +204,8 @@ def cache() -> dict[str, str]:
     """Losses of smaller KV caches (cache.json, at_size.json, changed.json, prices.json)."""
     eighth = by(load("cache")["rows"], "d", "name", "share")[128, BOTH_CUTS, 1 / 8]
     pooled = [row["lost"] for row in load("cache")["pooled"] if row["share"] == 0.5]
-    trained_more, low, high, _ = converted_captions()
-    more, least, most, _ = _updates("plain")
+    on_test = converted_captions("test_bits", "lost_test")
+    latents = [gain_of(_tuned("latent-4", "plain", updates)) for updates in (False, True)]
     nine_models = [x for size in SIZES for x in lost(size, "8 bits alone", 0.53125)]
     return {
         "eighth": rises(128, BOTH_CUTS, 1 / 8),
@@ -180,9 +216,14 @@ def cache() -> dict[str, str]:
         "eight_bits_nine": below(nine_models),
         "pooled": ends(pooled, ".2f"),
         "svd": ends(by_svd(), ".1f"),
-        "trained_more": f"{trained_more:.3f} ({low:.3f} to {high:.3f})",
-        "updates": f"{more:.3f} ({least:.3f} to {most:.3f})",
-        "updates_captions": f"{more:+.3f}",
+        "grouped_quarter": rises(128, GROUPS, 1 / 4),
+        "trained_more": interval(converted_captions(), ".3f"),
+        "trained_more_test": interval(on_test, ".3f"),
+        "updates": interval(_updates("plain"), ".3f"),
+        "updates_captions": f"{_updates('plain').mean:+.3f}",
+        "updates_latents": f"{_updates('latent-4').mean:.3f}",
+        "latents_before": f"{latents[0].mean:.3f}",
+        "latents_after": f"{latents[1].mean:.3f}",
         "updates_manuals": f"{decided_gain(('continued', 'standard'), FOUR[1]).mean:.3f}",
         "manuals": more_on_manuals(),
         **{f"factor_{d}": f"{too_low(size):.1f}"
@@ -215,6 +256,21 @@ def _updates(kind: str) -> Gain:
     return gain_of(gains(runs[kind, True], runs[kind, False], "valid_bits"))
 
 
+def _tuned(ours: str, theirs: str, updates: bool = True) -> list[float]:
+    """The difference of two kinds of prices.json by seed: after 250 updates, or before them."""
+    runs = by(load("prices")["tuned"], "name", "training")
+    return gains(runs[ours, updates], runs[theirs, updates], "valid_bits")
+
+
+def noise_of_updates() -> float:
+    """Half of the 95% interval of a difference of two single runs after 250 updates.
+
+    Two kinds of the same seed differ with one standard deviation in all pairs of kinds.
+    """
+    spreads = [stdev(_tuned(*pair)) for pair in combinations(ON_BOTH_TEXTS, 2)]
+    return 1.96 * math.sqrt(fmean(one**2 for one in spreads))
+
+
 @group
 def rivals() -> dict[str, str]:
     """An eighth of the cache in five models, by price and by the rival that loses least."""
@@ -235,6 +291,8 @@ def shrink() -> dict[str, str]:
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
     model = by(load("shrink")["models"], "model")[control["model"]][0]
     plan, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))
+    before = by(by(load("shrink")["rows"], "model", "share")[control["model"], 0.66], "name")
+    lead = before[MASKS][0]["lost"] - before["heads and units"][0]["lost"]
     ct2 = [row["lost"] for row in by(load("shrink")["rows"], "what")["ct2"]]
     third, half = heads_lost(SMALL)
     of_large = {"4d": "d = 128, F = 4 d", "256": "d = 256, F = 2 d"}
@@ -249,7 +307,9 @@ def shrink() -> dict[str, str]:
         **{f"masks_{key}": shrunk_lost(MASKS, size) for key, size in of_large.items()},
         "half_even": ends(shrunk_losses("equal shares a layer", share=0.49), ".3f"),
         "ct2": ends(ct2, ".3f"),
+        "lead": f"{lead:.3f}",
         "tuned_lead": f"{masks - plan:+.3f}",
+        "tuned_noise": f"{noise_of_updates():.3f}",
         "control": f"{control['valid_bits'] - model['valid_bits']:+.3f}",
         "third_of_heads": third,
         "half_of_heads": half,
@@ -309,7 +369,17 @@ def keys() -> dict[str, str]:
         sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
         for runs in machines
     )
+    from_standard = {
+        (folder, kind): gain_of(
+            gains(of_width(folder, kind, 64), of_width(folder, SEPARATE, 256), "valid_loss")
+        )
+        for folder, kind in (("large", SHARED), ("large", SEPARATE), ("large_twice", SHARED))
+    }
     return {
+        "diagonal_256": interval(from_standard["large", SHARED], "+.3f"),
+        "diagonal_256_mean": f"{from_standard['large', SHARED].mean:+.3f}",
+        "separate_256": interval(from_standard["large", SEPARATE], "+.3f"),
+        "diagonal_twice": interval(from_standard["large_twice", SHARED], "+.3f"),
         "pairs": ends(pairs, ".3f"),
         "diagonal_plain": interval(shared, ".3f"),
         "separate_mean": f"{separate.mean:.3f}",
@@ -368,6 +438,8 @@ def decide() -> dict[str, str]:
             decided_gain(("tuned", "latent-4"), ("continued", "latent-4")), "+.3f"
         ),
         "four_mean": f"{-decided_gain(*FOUR).mean:.3f}",
+        "four_captions": interval(four_heads_on_captions(), ".3f"),
+        "four_256": interval(four_heads_of_64(), "+.3f"),
         "diagonal": against("diagonal", FOUR[1]),
         "grouped": against("grouped-2", FOUR[1]),
         "own": against("own-4", FOUR[1]),
@@ -375,6 +447,19 @@ def decide() -> dict[str, str]:
         "by_price": against("shape-latent-4", ("scratch", "latent-4")),
         "sd": f"{spread_of_seeds():.3f}",
     }
+
+
+def four_heads_on_captions() -> Gain:
+    """Smoothed loss of eight heads of 16 minus that of four of 32, on captions."""
+    eight = by(load("heads")["groups"], "folder", "method")["trained", SEPARATE]
+    return gain_of(gains(eight, of_width("main", SEPARATE, 128), "valid_loss"))
+
+
+def four_heads_of_64() -> Gain:
+    """Loss of four heads of 64 minus that of eight of 32, on captions at d = 256."""
+    trained = by(load("at_size")["trained"], "kind", "d")
+    four, eight = (trained[kind, 256] for kind in ("4 heads of 64", "8 heads of 32"))
+    return gain_of(gains(four, eight, "valid_bits"))
 
 
 def spread_of_seeds() -> float:
@@ -421,7 +506,7 @@ def long() -> dict[str, str]:
         for name in ("the layer's input in 4 bits", "rotation, 2 bits")
     )
     found = {
-        "most": f"{max(long_lost(eighth, model=model) for model in models):.3f}",
+        "eighth": ends([long_lost(eighth, model=model) for model in models]),
         "more": f"{max(from_short_texts(eighth)):.3f}",
         "sixteenth_more": ends(from_short_texts(sixteenth), ".3f"),
         "four_bits_more": ends(from_short_texts("4 bits"), ".3f"),
@@ -467,24 +552,26 @@ def seconds() -> dict[str, str]:
     def times(name: str, **case: int) -> list[str]:
         return [f"{x:.2f}" for x in bought_times(name, "ct2-int8", **case)]
 
-    def ranges(name: str) -> list[str]:
+    def ranges(name: str, vocabulary: int = 32_000) -> list[str]:
         """With 95% intervals."""
-        return [interval_of_times(r, name) for r in bought(32_000, 30)]
+        return [interval_of_times(r, name) for r in bought(vocabulary, 30)]
 
     int8 = [
         times_as_fast(r["turns"], f"ct2-int8: {WHOLE}", f"ct2-float32: {WHOLE}").mean
         for r in bought(32_000, 30)
     ]
     off = [f"{max(map(abs, mispredicted(r))):.2f}" for r in bought(32_000, 30)]
+    [at_512] = bought(8_000, 512)
     rounded = rounded_times()
-    slower = slower_steps("8 bits")
+    slower, slowest = slower_steps("8 bits"), slower_steps("4 bits")
     pairs = {
         "plan": ranges("plan, 66%"),
         "half": ranges("4 heads, F 1,024"),
         "layers": ranges("3 decoder layers"),
         "shortlist": times("shortlist of words"),
-        "few_words": times("4 heads, F 512", vocabulary=8_000),
-        "few_words_layers": times("3 decoder layers", vocabulary=8_000),
+        "keys_quarter": ranges("keys and values 1/4"),
+        "few_words": ranges("4 heads, F 512", 8_000),
+        "few_words_layers": ranges("3 decoder layers", 8_000),
         "int8": [f"{x:.1f}" for x in int8],
         "off": off,
     }
@@ -494,14 +581,18 @@ def seconds() -> dict[str, str]:
         "rounded_standard": ends(rounded["standard heads"], ".2f"),
         "rounded_grouped": ends(rounded["grouped query"], ".2f"),
         "step_eighth": ends(slower_steps("latents, an eighth"), ".1f"),
+        "step_rounded": ends([*slower, *slowest], ".1f"),
+        "step_4_bits_1": f"{slowest[0]:.1f}",
+        "step_4_bits_16": f"{slowest[1]:.1f}",
+        "quarter_512": interval_of_times(at_512, "keys and values 1/4", "fairseq"),
         "step_8_bits_1": f"{slower[0]:.1f}",
         "step_8_bits_16": f"{slower[1]:.1f}",
     }  # fmt: skip
 
 
-def interval_of_times(record: dict[str, Any], name: str) -> str:
-    """``1.23 (0.85 to 1.79)``: how many times as fast a cut is in CTranslate2's int8."""
-    times = times_as_fast(record["turns"], f"ct2-int8: {name}", f"ct2-int8: {WHOLE}")
+def interval_of_times(record: dict[str, Any], name: str, engine: str = "ct2-int8") -> str:
+    """``1.23 (0.85 to 1.79)``: how many times as fast a cut is in an engine."""
+    times = times_as_fast(record["turns"], f"{engine}: {name}", f"{engine}: {WHOLE}")
     return f"{times.mean:.2f} ({times.low:.2f} to {times.high:.2f})"
 
 

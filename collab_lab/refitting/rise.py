@@ -59,8 +59,8 @@ def measured_rise(
         )
     if rise > RUIN:
         say(
-            f"warning: a rise of {rise:.2f} bits spoils translations (0.1 bits were some 1.1 BLEU "
-            "in small models): cut less, or fine-tune before you use the model"
+            f"warning: a rise of {rise:.2f} bits spoils translations (0.1 bits were about 1 BLEU "
+            "in our models): cut less, or fine-tune before you use the model"
         )
     return rise
 
