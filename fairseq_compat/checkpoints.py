@@ -1,6 +1,6 @@
-"""fairseq's checkpoints: loaded as data, saved atomically.
+"""Load fairseq's checkpoints as data, and save them atomically.
 
-Each ``apply_*`` function names the fault of fairseq's own way.
+The docstring of each ``apply_*`` function says what is wrong in fairseq.
 """
 
 from __future__ import annotations
@@ -22,20 +22,27 @@ from .safe_load import damage, evaluate, read
 
 __all__ = ["apply", "damage", "first_names", "naming", "read", "save", "without_training"]
 
-OWN = "checkpoint_last.pt"  # what a training resumes by itself
+OWN = "checkpoint_last.pt"  # a training resumes from it without an option
 # Parts of a training that say nothing about the model, each as large as the model.
 TRAINING = ("last_optimizer_state",)
 TRAINING_EXTRA = ("ema", "ema_fp32_params")
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Save a checkpoint atomically; on a UserError, an old file of this name is untouched."""
+    """Save a checkpoint atomically.
+
+    Raises:
+        UserError: the file cannot be written; an old file of this name is untouched.
+    """
     with _saving(path):
         atomic.write(path, lambda file: torch.save(obj, file))
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a checkpoint atomically; a hard link would let ``cp`` onto one name change both."""
+    """Copy a checkpoint atomically.
+
+    It makes no hard link: ``cp`` onto one of the two names would then change both files.
+    """
     with _saving(target):
         atomic.copy(source, target)
 
@@ -48,7 +55,7 @@ def _saving(path: str | os.PathLike[str]) -> Iterator[None]:
         # torch's writer hides a full disk behind a RuntimeError about its own state.
         cause = next((link for link in errors.chain(error) if isinstance(link, OSError)), error)
         reason = getattr(cause, "strerror", None) or errors.first_line(cause)
-        todo = "make room or give another file; an old file of this name is intact"
+        todo = "free some space or give another file; an old file of this name is untouched"
         raise UserError(f"cannot be saved: {reason}", path, todo) from error
 
 
@@ -62,7 +69,10 @@ def without_training(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_names(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Return for each weight the first name of its memory: another name where weights are tied."""
+    """Map the name of each weight to the first name in the model that has the same memory.
+
+    The two names differ where weights are tied.
+    """
     first: dict[tuple[Any, ...], str] = {}
     return {
         name: first.setdefault((weight.data_ptr(), weight.shape, weight.stride()), name)
@@ -92,7 +102,8 @@ def apply_safe_settings() -> None:
 def apply_safe_load() -> None:
     """fairseq leaves weights_only to torch's version and to the environment.
 
-    broadcast_object() unpickles what another rank of the job has sent: no file comes this way.
+    ``broadcast_object()`` may still unpickle: its bytes come from another process of the same job,
+    not from a file.
     """
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils
@@ -104,7 +115,7 @@ def apply_safe_load() -> None:
 def apply_atomic_save() -> None:
     """fairseq repeats a failed write after the bytes of the first attempt and reports success.
 
-    It makes checkpoint_last.pt and checkpoint_best.pt by overwriting them.
+    It also overwrites checkpoint_last.pt and checkpoint_best.pt in place.
     """
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
@@ -124,7 +135,7 @@ def apply_atomic_save() -> None:
 def apply_named_files() -> None:
     """fairseq's errors while a model is made from a checkpoint do not name the file.
 
-    A missing one ends in a traceback.
+    A missing file ends in a traceback.
     """
     from fairseq import checkpoint_utils, trainer
 
@@ -146,7 +157,7 @@ def apply_named_files() -> None:
 
 
 def apply_absent_start() -> None:
-    """fairseq trains from scratch where a file of weights to start from is missing."""
+    """fairseq trains from scratch if the checkpoint that it should start from is missing."""
     from fairseq import checkpoint_utils
 
     @wrap(checkpoint_utils, "load_checkpoint")
@@ -163,7 +174,7 @@ def apply_absent_start() -> None:
 
 @contextlib.contextmanager
 def naming(file: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in UserErrors that name none."""
+    """Add the file to UserErrors that are raised within the context and name no file."""
     try:
         yield
     except Exception as error:

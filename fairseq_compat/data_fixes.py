@@ -1,4 +1,4 @@
-"""Binarised text: each fix names its fault."""
+"""Fixes of binarised text; the docstring of each fix names the fault."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _INT32 = 2**31
 
 
 def write_exact_offsets() -> None:
-    """NumPy 2 adds 32-bit offsets of binarised text in 32 bits: wrong from 2 GiB on.
+    """NumPy 2 adds 32-bit offsets of binarised text in 32 bits, which is wrong from 2 GiB on.
 
-    Sizes of parts that ``--workers`` wrote are read back as 32-bit integers.  Up to 4 GiB an offset
-    is negative; beyond, it is another line's.
+    fairseq reads the sizes of the parts that ``--workers`` wrote as 32-bit integers.  Between 2 and
+    4 GiB an offset is then negative; beyond 4 GiB it is that of another line.
     """
     import numpy as np
     from fairseq.data.indexed_dataset import MMapIndexedDataset
@@ -36,16 +36,16 @@ def write_exact_offsets() -> None:
     def __init__(original: Any, self: Any, path: str) -> None:
         original(self, path)
         if len(self) and self._pointers[-1] != offsets(self._sizes, self._dtype_size)[-1]:
-            problem = "offsets are wrong: it was written without this fix"
+            problem = "the offsets of its sentences are wrong: it was written without this fix"
             raise UserError(problem, path, "binarise the text again")
 
 
 def sign_block_offsets() -> None:
     """NumPy 2 subtracts from unsigned offsets below zero, and adds sizes of sentences in 32 bits.
 
-    Sentences that are blocks by themselves have sizes of 16 bits, whatever their lengths.
-
-    Language models read two words before a block, for ``--past-target``; BERT's data are one sum.
+    A language model with ``--past-target`` reads two words before a block, also before the first
+    one. Where every sentence is a block, fairseq keeps their lengths in 16 bits, however long they
+    are.  For BERT's data, fairseq adds the sizes of all sentences.
     """
     import numpy as np
     from fairseq.data.legacy import block_pair_dataset

@@ -20,7 +20,7 @@ from .fix_table import installed_version
 FAIRSEQ = "0.12.2"
 INSTALL = f"pip install --no-deps fairseq=={FAIRSEQ}"
 LIBRARIES = ("torch", "fairseq", "hydra-core", "omegaconf", "numpy", "sacrebleu", "sentencepiece")
-#: Imported on trial; the last three are compiled when fairseq is installed.
+#: Modules whose import is tried; the last three are compiled when fairseq is installed.
 MODULES = ["torch", "fairseq", "fairseq.libbleu"]
 MODULES += ["fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"]
 
@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None, more: Mapping[str, Callable[[], str]] | 
     """Print versions, fixes and problems; return 1 if there is a problem.
 
     Args:
-        more: what a package on top of this one says of itself, by name, where nothing is wrong.
+        more: further lines by their names, from a package that builds on this one; they are
+            computed only if there is no problem.
     """
     Parser(prog="fairseq-collab doctor", description="Check the installation.").parse_args(argv)
     logging.disable(logging.INFO)  # fairseq's advice to install tensorboardX
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None, more: Mapping[str, Callable[[], str]] | 
 
 
 def problems() -> Iterator[UserError]:
-    """Yield each problem with its remedy; of imports that fail, the first."""
+    """Yield each problem with its remedy; of several failing imports, only the first one."""
     version = installed_version("fairseq")
     if version and version != FAIRSEQ:
         yield UserError(f"fairseq {version} instead of {FAIRSEQ}", sys.prefix, f"run `{INSTALL}`")

@@ -1,4 +1,4 @@
-"""fairseq itself, apart from checkpoints and errors: each fix names its fault."""
+"""Fixes of fairseq itself, apart from checkpoints and errors; each docstring names the fault."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from collab_common.files import locked
 from .patching import Proxy, wrap
 
 UNDEFINED = "._float_tensor"  # how the names of buffers end that fairseq never initialises
-#: Whose dataclasses are configurations.
+#: The packages whose dataclasses are configurations.
 ROOTS = ("fairseq", "hydra")
-_PATIENCE = 10.0  # seconds that batches in the making are waited for
+_PATIENCE = 10.0  # seconds to wait for a batch that is still being loaded
 logger = logging.getLogger("fairseq_collab")
 #: The environment variable that chooses the search, and its values.
 SEARCH_ENV = "FAIRSEQ_COLLAB_SEARCH"
@@ -36,9 +36,10 @@ SEARCHES = ("exact", "fairseq")
 def make_hashable() -> None:
     """Python 3.11 rejects defaults like ``common: CommonConfig = CommonConfig()``.
 
-    It wants them hashable, as a sign that they are not mutable, and a dataclass is not. A
-    ``default_factory`` would not do: fairseq reads ``Field.default``. So dataclasses of fairseq and
-    hydra, and classes derived from them, get back the hash of ``object``; equality stays.
+    Python takes a default that is not hashable for a mutable one, and a dataclass is not hashable.
+    A ``default_factory`` does not help, because fairseq reads ``Field.default``.  So dataclasses of
+    fairseq and Hydra, and classes derived from them, get back the hash of ``object``; equality
+    stays.
     """
     plain = dataclasses.dataclass
 
@@ -52,7 +53,7 @@ def make_hashable() -> None:
             cls.__hash__ = object.__hash__
         return cls
 
-    # torch 2.6 looks up in these what can be given.
+    # torch 2.6 reads here which options dataclass() takes.
     dataclass.__kwdefaults__ = plain.__kwdefaults__  # type: ignore[attr-defined]
     dataclasses.dataclass = dataclass
 
@@ -105,7 +106,10 @@ def copy_integers() -> None:
 
 
 def forget_previous_job() -> None:
-    """Best metric and patience leak from one job of ``-m`` into the next, on functions."""
+    """Best metric and patience leak from one job of ``-m`` into the next.
+
+    fairseq keeps them as attributes of functions.
+    """
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
@@ -123,7 +127,8 @@ def forget_previous_job() -> None:
 def end_loading_with_the_process() -> None:
     """A training that stops within an epoch may abort at exit, in the thread that loads batches.
 
-    ``--max-update`` or Ctrl-C leaves a daemon thread inside torch: the exit status is then 134.
+    ``--max-update`` or Ctrl-C leaves a daemon thread running inside torch; the exit status is then
+    134.
     """
     from fairseq.data import iterators
 
@@ -137,7 +142,7 @@ def end_loading_with_the_process() -> None:
     @atexit.register
     def end_all() -> None:
         for iterator in list(started):
-            iterator._consumer._max_len = 0  # the batch in the making is the last
+            iterator._consumer._max_len = 0  # the batch that is being loaded is the last
         deadline = time.monotonic() + _PATIENCE
         for iterator in list(started):
             while iterator._consumer.is_alive() and time.monotonic() < deadline:
@@ -150,8 +155,9 @@ def end_loading_with_the_process() -> None:
 def restore_removed_names() -> None:
     """fairseq uses names and arguments that NumPy 2 and sacreBLEU 2 have removed.
 
-    Language models that read one sentence a line, ``--num-batch-buckets``, spans that are masked
-    without overlap, the CRF of non-autoregressive models; ``fairseq-score --sacrebleu``.
+    Language models that read one sentence per line need them, and ``--num-batch-buckets``, spans
+    that are masked without overlap, the CRF of non-autoregressive models, and ``fairseq-score
+    --sacrebleu``.
     """
     import numpy
     import sacrebleu
@@ -175,7 +181,11 @@ def restore_removed_names() -> None:
 
 
 def choice() -> str:
-    """Which search models of ours use: one of SEARCHES; UserError where another one is set."""
+    """Return which search our models use: one of :data:`SEARCHES`.
+
+    Raises:
+        UserError: the environment variable has another value.
+    """
     asked = os.environ.get(SEARCH_ENV) or SEARCHES[0]
     if asked not in SEARCHES:
         todo = f"set {SEARCH_ENV} to {' or '.join(SEARCHES)}, or unset it"
@@ -184,7 +194,7 @@ def choice() -> str:
 
 
 def ask_the_model() -> None:
-    """SequenceGenerator has one loop for all; a plug-in's model can do with less work.
+    """SequenceGenerator has one loop for all models; a model of a plug-in can do with less work.
 
     A model's ``search(generator, sample, **arguments)`` returns the hypotheses of ``generate``, or
     None to leave the batch to fairseq.  ``_generate`` is not wrapped: TorchScript compiles it.
@@ -222,7 +232,7 @@ def name_unknown_architectures() -> None:
 
 
 def override_new_options() -> None:
-    """--model-overrides ignores options that a model has got since its checkpoint was saved."""
+    """--model-overrides ignores options that are newer than the checkpoint."""
     from fairseq import checkpoint_utils
     from fairseq.models import MODEL_DATACLASS_REGISTRY
     from omegaconf import open_dict

@@ -22,11 +22,11 @@ from . import (
 
 
 class FixFailed(RuntimeError):
-    """A fix does not fit the installed libraries."""
+    """A fix that does not fit the installed libraries."""
 
 
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution, "" if there is none."""
+    """Return the version of an installed distribution; "" if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -40,8 +40,8 @@ def safe_checkpoints() -> None:
     checkpoints.apply()
 
 
-#: By the moment: "start" is before anything that is watched; "before" is before hydra, omegaconf
-#: and fairseq; "fairseq" is after its import.
+#: The fixes by the moment when they are applied: "start" precedes every import that is watched,
+#: "before" precedes the imports of hydra, omegaconf and fairseq, "fairseq" follows that of fairseq.
 FIXES: dict[str, tuple[Callable[[], None], ...]] = {
     "start": (messages.shorten_errors,),
     "before": (fairseq_fixes.make_hashable, fairseq_fixes.hide_hydras_warnings),
@@ -88,7 +88,11 @@ applied: set[Callable[[], None]] = set()
 
 
 def apply_fixes(moment: str) -> None:
-    """Apply the fixes of ``moment``, each once; FixFailed for one that does not fit."""
+    """Apply the fixes of ``moment``, each only once.
+
+    Raises:
+        FixFailed: a fix does not fit the installed libraries.
+    """
     for fix in FIXES.get(moment, ()):
         if fix in applied:
             continue

@@ -1,4 +1,4 @@
-"""Generation: each fix names its fault."""
+"""Fixes of generation; the docstring of each fix names the fault."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SKIP = "give --skip-invalid-size-inputs-valid-test to leave it out"
 
 
 def block_repeated_ngrams() -> None:
-    """--no-repeat-ngram-size has no effect without fairseq's CUDA extension, so on no CPU.
+    """--no-repeat-ngram-size has no effect without fairseq's CUDA extension, so never on a CPU.
 
-    The last words are looked for at the end of the buffer, which is padding.
+    fairseq looks for the last words at the end of the buffer, where there is only padding.
     """
     import torch
     from fairseq.ngram_repeat_block import NGramRepeatBlock
@@ -28,12 +28,14 @@ def block_repeated_ngrams() -> None:
     def _no_repeat_ngram(
         self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
     ) -> Tensor:
-        """Forbid words that would end an n-gram that a hypothesis has already.
+        """Forbid words that would complete an n-gram which the hypothesis already contains.
 
-        TorchScript compiles this.  A word without alternative, such as one of a prefix, is allowed.
+        TorchScript compiles this.  A word without an alternative, such as one of a prefix, stays
+        allowed.
 
         Args:
-            tokens: the token before the first, ``step`` words, padding: ``(rows, step + 1 + n)``
+            tokens: the token before the first, ``step`` words, and padding: ``(rows, step + 1 +
+                n)``
             lprobs: log-probabilities of the next word, ``(rows, V)``, changed in place
         """
         n = self.no_repeat_ngram_size
@@ -74,9 +76,10 @@ def give_masks_one_type() -> None:
 
 
 def check_generation() -> None:
-    """--constraints in fairseq-generate, --print-alignment soft in interactive: tracebacks.
+    """Options of a search that do not go together end in tracebacks.
 
-    And a --min-len above the limit of a translation's length.
+    These are ``--constraints`` in fairseq-generate, ``--print-alignment soft`` in
+    fairseq-interactive, and a ``--min-len`` above the longest translation that is allowed.
     """
     from fairseq import options
     from fairseq.search import LexicallyConstrainedBeamSearch
@@ -94,35 +97,39 @@ def check_generation() -> None:
         parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
         interactive = getattr(parser, "is_interactive", None)
         if interactive is False and parsed.constraints:
-            todo = "use fairseq-interactive, whose lines have them after a tab"
-            raise UserError("needs constraints of each sentence", "--constraints", todo)
+            todo = "use fairseq-interactive, which reads them after a tab in each line"
+            raise UserError(
+                "fairseq-generate has no constraints for its sentences", "--constraints", todo
+            )
         if interactive and parsed.print_alignment == "soft":
-            todo = "give hard, or use fairseq-generate"
-            raise UserError("is not printed line by line", "--print-alignment soft", todo)
+            todo = "give --print-alignment hard, or use fairseq-generate"
+            raise UserError(
+                "fairseq-interactive cannot print soft alignments", "--print-alignment soft", todo
+            )
         return result
 
     @wrap(SequenceGenerator, "generate")
     def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
         given = arguments.get("constraints") is not None
         if given and not self.search.supports_constraints:
-            todo = "leave out --sampling, --diverse-beam-groups and the like"
-            raise UserError("this search does not support them", "constraints", todo)
+            todo = "leave out --sampling, --diverse-beam-groups and other kinds of search"
+            raise UserError("this kind of search does not support constraints", "constraints", todo)
         if not given and isinstance(self.search, LexicallyConstrainedBeamSearch):
-            todo = "give packed ones: inference_step_args={'constraints': ...}"
+            todo = "give packed constraints: inference_step_args={'constraints': ...}"
             raise UserError("no constraints are given", "constraints", todo)
         source = sample["net_input"].get("src_tokens")
         if source is not None and not self.match_source_len:
             longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
             if longest < self.min_len:
-                problem = f"is {self.min_len}, and {longest} the longest translation"
-                raise UserError(problem, "min_len", "give a smaller one, or a larger max_len_b")
+                problem = f"is {self.min_len}, but a translation here has at most {longest} tokens"
+                raise UserError(problem, "min_len", "give a smaller min_len, or a larger max_len_b")
         return original(self, models, sample, **arguments)
 
 
 def skip_overlong_lines() -> None:
     """fairseq-interactive ends at a line that is longer than the model's limit or --max-tokens.
 
-    Other commands, whose text is whole, end in one line.
+    Here it skips the line and says so.  Other commands, which read a whole text, end with one line.
     """
     from fairseq import utils
     from fairseq.data import data_utils
@@ -132,7 +139,7 @@ def skip_overlong_lines() -> None:
     def get_interactive_tokens_and_lengths(
         original: Any, self: Any, lines: list[str], encode_fn: Any
     ) -> Any:
-        """Count the lines: those of a buffer are numbered from 0."""
+        """Count the lines read so far, because fairseq numbers the lines of each buffer from 0."""
         self.lines_before_buffer = getattr(self, "lines_read", 0)
         self.lines_read = self.lines_before_buffer + len(lines)
         return original(self, lines, encode_fn)
@@ -153,7 +160,7 @@ def skip_overlong_lines() -> None:
             kept, ignored = dataset.filter_indices_by_size(indices, max_positions)
             for index in sorted(ignored):
                 line, size = self.lines_before_buffer + index + 1, dataset.num_tokens(index)
-                message = "line %d is not translated: %d tokens, the limit is %s"
+                message = "line %d is not translated: it has %d tokens, and the limit is %s"
                 logger.warning(message, line, size, max_positions)
             return kept
         try:

@@ -1,4 +1,4 @@
-"""Options of models in Hydra's configurations: the fix names its fault."""
+"""A fix of model options in Hydra's configurations; its docstring names the fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .patching import wrap
 
 
 def options_of(kind: str) -> set[str]:
-    """The options of a model that fairseq registers without a dataclass, as its `transformer`.
+    """Return the options of a model that fairseq registers without a dataclass, as `transformer`.
 
     Args:
         kind: name of the model or of one of its architectures.
@@ -41,6 +41,6 @@ def name_unknown_options() -> None:
         if kind in ARCH_MODEL_REGISTRY and kind not in MODEL_DATACLASS_REGISTRY:
             known = options_of(kind)
             for name in sorted({*map(str, model)} - known):
-                problem = f"no such option of {kind}"
+                problem = f"{kind} has no such option"
                 raise UserError(problem, f"model.{name}", did_you_mean(name, known))
         return original(cfg, main, **kwargs)

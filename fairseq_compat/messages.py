@@ -1,4 +1,4 @@
-"""Errors of fairseq's commands and ours: one line each."""
+"""Errors of fairseq's commands and of ours: each is one line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ def program() -> str | None:
 
 
 def report(error: BaseException) -> bool:
-    """Print the line of an interruption, a UserError, an unreadable text or a missing package.
+    """Print one line for an error that a user can act on; return whether it is one.
 
-    And of a subset that does not exist, and of what a command of fairseq asserts of its options, as
-    that ``--path`` is given.
-
-    Returns False for other errors, which keep their traceback.
-    A closed pipe, as of ``| head``, ends in silence.
+    Such errors are an interruption, a UserError, a text that is not UTF-8, a missing package, a
+    subset that does not exist, and what a command of fairseq asserts of its options, for example
+    that ``--path`` is given.  Other errors keep their traceback.  A closed pipe, as of ``| head``,
+    ends in silence.
     """
     if program() is None:
         return False
@@ -60,7 +59,7 @@ def report(error: BaseException) -> bool:
 
 
 def _is_of_command(error: BaseException) -> bool:
-    """Whether the module of one of fairseq's commands has raised an error itself."""
+    """Return whether the module of one of fairseq's commands has raised the error itself."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -85,7 +84,7 @@ def shorten_errors() -> None:
 
 
 def shorten_hydras_errors() -> None:
-    """Hydra reports the errors of a job itself, and leaves the program."""
+    """Hydra prints the errors of a job itself, and exits before a short line could be printed."""
     from hydra._internal import utils
 
     @wrap(utils, "run_and_report")

@@ -1,4 +1,4 @@
-"""Options of fairseq's commands: each fix names its fault."""
+"""Fixes of the options of fairseq's commands; each docstring names the fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collab_common.errors import UserError, did_you_mean
 
 from .patching import Proxy, wrap
 
-#: How ``--remove-bpe`` and ``--eval-bleu-remove-bpe`` join subwords to words.
+#: The values of ``--remove-bpe`` and ``--eval-bleu-remove-bpe``: how subwords are joined to words.
 JOINED = (
     *("sentencepiece", "wordpiece", "letter", "silence", "_EOW", "subword_nmt", "@@ ", "@@"),
     "none",
@@ -22,7 +22,7 @@ JOINED = (
 
 
 def train_in_bfloat16() -> None:
-    """fairseq-train takes --bf16 for --tpu, on GPUs and CPUs too, and wants torch_xla."""
+    """fairseq-train takes --bf16 for --tpu, also on GPUs and CPUs, and then needs torch_xla."""
     from fairseq import options
 
     @wrap(options, "parse_args_and_arch")
@@ -37,14 +37,14 @@ def train_in_bfloat16() -> None:
 
 
 class FairseqParser(Parser):
-    """A parser of one of fairseq's commands, which knows names of plug-ins by ``--user-dir``."""
+    """A parser of one of fairseq's commands, whose ``--user-dir`` adds the names of a plug-in."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.words = [*(sys.argv[1:] if args is None else args)]
         return super().parse_known_args(args, namespace)
 
     def advise(self, action: argparse.Action, value: str) -> str:
-        """Return the nearest choice; names of a plug-in only count if it is loaded."""
+        """Return the nearest choice; names of a plug-in count only if the plug-in is loaded."""
         from fairseq.registry import REGISTRIES
 
         can_be_of_plugin = action.dest in {"arch", "task", *REGISTRIES}
@@ -54,14 +54,14 @@ class FairseqParser(Parser):
 
 
 def name_nearest_options() -> None:
-    """A mistyped option ends in a wall of usage, a mistyped name in a list of all of them."""
+    """A mistyped option prints the usage of all options, a mistyped name the list of all names."""
     from fairseq import options
 
     options.argparse = Proxy(argparse, ArgumentParser=FairseqParser)
 
 
 def require_model_and_optimizer() -> None:
-    """fairseq-train without --arch or --optimizer ends in a traceback, the second one late."""
+    """fairseq-train ends in a traceback without --arch, and late in one without --optimizer."""
     from fairseq import options
     from fairseq.distributed import utils
     from fairseq.optim import OPTIMIZER_REGISTRY
@@ -88,11 +88,11 @@ def check_joined(symbol: str | None, option: str) -> None:
     """Raise UserError unless fairseq can join subwords of this kind; None joins nothing."""
     if symbol is not None and symbol not in JOINED:
         todo = did_you_mean(symbol, JOINED) or f"give one of {', '.join(map(repr, JOINED))}"
-        raise UserError(f"there is no {symbol!r}", option, todo)
+        raise UserError(f"fairseq cannot join subwords of the kind {symbol!r}", option, todo)
 
 
 def name_joined_subwords() -> None:
-    """A mistyped --remove-bpe ends in a traceback, that of a training after its first epoch."""
+    """A mistyped --remove-bpe ends in a traceback; in training only after the first epoch."""
     from fairseq import options
     from fairseq.data import data_utils
 
@@ -157,12 +157,12 @@ def check_number_format() -> None:
         # Without flattened gradients a CPU trains, too.
         flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
         if cpu and common.fp16 and flat:
-            raise UserError("needs a GPU", "--fp16", "give --bf16, or neither")
+            raise UserError("needs a GPU", "--fp16", "give --bf16, or leave both out")
         return original(cfg, main, **kwargs)
 
 
 def check_direction() -> None:
-    """fairseq-generate translates from the target language without a word."""
+    """fairseq-generate translates from the target language without a warning."""
     from fairseq import checkpoint_utils
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")

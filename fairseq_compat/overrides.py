@@ -1,7 +1,7 @@
-"""Options of a saved model that are given when it is opened: each fix names its fault.
+"""Fixes of options that are given when a saved model is opened; each docstring names the fault.
 
-``--model-overrides``, keywords of the hub's ``from_pretrained``, and those of ``open_model``; those
-of the hub's searches.
+These options are ``--model-overrides``, keywords of ``open_model`` and of the hub's
+``from_pretrained``, and arguments of the hub's searches.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collab_common.errors import UserError, did_you_mean, first_line
 
 from .patching import wrap
 
-#: Which the hub adds for files that it finds next to a model, whether the model reads them or not.
+#: Options that the hub adds for files next to a model, whether the model reads them or not.
 OF_THE_HUB = {"bpe_codes", "sentencepiece_model", "bpe_merges", "bpe_vocab"}
-#: The overrides that a user has given, and whether they are for the model alone.
+#: The overrides that a user has given, and whether they are only for the model.
 _given: ContextVar[tuple[Any, bool]] = ContextVar("_given", default=(None, False))
 
 
@@ -29,8 +29,9 @@ def reject_unknown_overrides() -> None:
 
     A value of another type ends in a traceback.
 
-    Where a command has a task of its own, as fairseq-generate, only options of the model act.
-    fairseq's own models override options of others that they are made of: those are left alone.
+    In a command that has a task of its own, for example fairseq-generate, only options of the model
+    have an effect.  Models of fairseq that contain other models override the options of these; such
+    overrides are left alone.
     """
     from fairseq import checkpoint_utils
     from omegaconf import ValidationError
@@ -48,7 +49,7 @@ def reject_unknown_overrides() -> None:
         try:
             return original(filenames, arg_overrides, task, *args, **kw)
         except ValidationError as error:
-            problem = f"the option {error.full_key} cannot be that: {first_line(error)}"
+            problem = f"the option {error.full_key} cannot have this value: {first_line(error)}"
             raise UserError(problem, " or ".join(filenames)) from error
         finally:
             _given.reset(token)
@@ -65,10 +66,11 @@ def reject_unknown_overrides() -> None:
 
 
 def override_parts() -> None:
-    """An override does not reach options of a model that stand for parts of what it sets.
+    """An override does not reach the options that set parts of what it sets.
 
-    A model's ``override(options, overrides)`` completes its options, in place; without overrides,
-    too.
+    For example, ``cache_bits`` does not reach ``cache_bits_in_cross``.  A model's method
+    ``override(options, overrides)`` completes its options in place; it is called also without
+    overrides.
     """
     from fairseq import checkpoint_utils
     from fairseq.models import MODEL_REGISTRY
@@ -92,14 +94,14 @@ def override_parts() -> None:
 def add_text_sections() -> None:
     """The hub opens no checkpoint of a Hydra configuration without sections for subwords, tokens.
 
-    It ends in a traceback; ``bpe=`` and ``tokenizer=`` would set nothing.
+    Opening one ends in a traceback, and ``bpe=`` and ``tokenizer=`` have no effect.
     """
     from fairseq import checkpoint_utils
     from omegaconf import open_dict
 
     @wrap(checkpoint_utils, "overwrite_args_by_name")
     def overwrite_args_by_name(original: Any, cfg: Any, overrides: Any) -> None:
-        if "model" in cfg and "task" in cfg:  # the whole, of which sections are overwritten, too
+        if "model" in cfg and "task" in cfg:  # not a section, for which fairseq calls this again
             with open_dict(cfg):
                 for name in (name for name in ("bpe", "tokenizer") if name not in cfg):
                     cfg[name] = None
@@ -129,7 +131,7 @@ def check_overrides(
 
     Args:
         cfg: the checkpoint's configuration.
-        is_for_model: options of the model alone act.
+        is_for_model: only options of the model have an effect.
     """
     known = set(_of_model(cfg.model))
     if not is_for_model or _may_read_all(cfg.model):
@@ -140,9 +142,10 @@ def check_overrides(
 
 
 def _may_read_all(options: Any) -> bool:
-    """Whether a model may read options of all sections: any of a namespace, which has them.
+    """Return whether a model may read the options of all sections.
 
-    fairseq's ``transformer`` reads its own.
+    A model whose options are a namespace may, because a namespace has them all.  Of these,
+    fairseq's ``transformer`` reads only its own.
     """
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.models.transformer import TransformerModel
@@ -199,7 +202,7 @@ def _of_task(options: Any) -> Iterator[str]:
 
 
 def _of_registries() -> Iterator[str]:
-    """Options of tokenisers, subwords and the like, which a checkpoint need not have."""
+    """Yield options of tokenisers, subwords and other parts that a checkpoint may lack."""
     from fairseq.registry import REGISTRIES
 
     for name, registry in REGISTRIES.items():
@@ -216,7 +219,7 @@ def _fields(kind: Any) -> Iterator[str]:
 
 
 def _arguments(kind: Any) -> Iterator[str]:
-    """Options that a class adds to a parser."""
+    """Yield the options that a class adds to a parser."""
     add_args = getattr(kind, "add_args", None)
     if add_args is not None:
         add_args(parser := ArgumentParser(conflict_handler="resolve"))

@@ -1,4 +1,4 @@
-"""Two ways to patch a library: in place, or as one other module sees it."""
+"""Two ways to patch a library: for everyone, or only as one other module sees it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate the replacement of ``owner.name``, which gets the original as first argument.
+    """Decorate the replacement of ``owner.name``, which gets the original as its first argument.
 
-    A method gets ``self`` after it, a class method nothing: its original is bound.  The original
-    stays within reach, as ``__wrapped__``.
+    A replaced method then gets ``self``; the original of a class method is already bound to its
+    class. The original is kept as ``__wrapped__``.
     """
 
     def put(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 class Proxy(types.ModuleType):
-    """A module with a few of its attributes replaced, to be put into another's globals."""
+    """A module with some attributes replaced, to be put into the globals of another module."""
 
     def __init__(self, module: types.ModuleType, **replaced: Any) -> None:
         super().__init__(module.__name__)

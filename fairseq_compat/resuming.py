@@ -1,4 +1,4 @@
-"""What fairseq forgets when a training resumes: each fix names its fault."""
+"""Fixes of what fairseq forgets when a training resumes; each docstring names the fault."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .patching import wrap
 
 #: The part of a checkpoint's ``extra_state`` with the count of ``--patience``.
 KEY = "patience"
-LAST = "checkpoint_last.pt"  # what a training resumes by itself
+LAST = "checkpoint_last.pt"  # a training resumes from it without an option
 _COUNTED = ("best", "num_runs")  # of it
 logger = logging.getLogger("fairseq_collab")
 
 
 def _early_stop() -> dict[str, Any]:
-    """fairseq's best loss and count of validations, which are attributes of a function."""
+    """Return fairseq's best loss and count of validations, which it keeps on a function."""
     # Not imported: ``python fairseq_cli/train.py`` has another name, and other commands none.
     for module in ("fairseq_cli.train", "__main__"):
         function = getattr(sys.modules.get(module), "should_stop_early", None)
@@ -27,7 +27,7 @@ def _early_stop() -> dict[str, Any]:
 
 
 def _end(trainer: Any, reason: str) -> None:
-    """Have fairseq's loop end before its first epoch."""
+    """Make fairseq's loop end before its first epoch, and say why."""
     logger.info(f"this training has ended: {reason}")
     trainer.cfg.optimization.max_epoch = -1  # 0 is no limit
 
@@ -35,8 +35,8 @@ def _end(trainer: Any, reason: str) -> None:
 def keep_patience() -> None:
     """A resumed training counts the epochs of --patience anew, and trains longer.
 
-    The count is in the checkpoint.  A training that ``--patience`` has ended trains no further;
-    with a larger one, it resumes.
+    Here the checkpoint keeps the count.  A training that ``--patience`` has ended stays ended; with
+    a larger ``--patience`` it resumes.
     """
     from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer

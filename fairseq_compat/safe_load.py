@@ -36,10 +36,10 @@ _READING = threading.RLock()
 
 
 class NumberType:
-    """numpy.dtype while a checkpoint is read: plain numbers only.
+    """Stands in for numpy.dtype while a checkpoint is read, and allows only plain numbers.
 
-    The real one would let a file describe an array of Python objects and then fill it with
-    bytes, that is, with addresses of its own choice.
+    numpy's own would let a file describe an array of Python objects and then fill it with bytes,
+    that is, with addresses that the file chooses.
     """
 
     CODES = {f"{kind}{size}" for kind in "iuf" for size in (2, 4, 8)} | {"b1", "i1", "u1"}
@@ -57,14 +57,17 @@ class NumberType:
 
 
 def scalar(number: NumberType, data: bytes) -> np.generic:
-    """numpy's function of that name while a checkpoint is read: a number from its bytes."""
+    """Stand in for numpy's ``scalar`` while a checkpoint is read: make a number from its bytes."""
     if not isinstance(number, NumberType):
         raise pickle.UnpicklingError(f"a number of type {number!r}")
     return np.frombuffer(data, number.dtype, count=1)[0]
 
 
 class PlainArray(np.ndarray):
-    """numpy.ndarray while a checkpoint is read: plain numbers only; saved as numpy's own."""
+    """Stands in for numpy.ndarray while a checkpoint is read, and allows only plain numbers.
+
+    It is saved as numpy's own.
+    """
 
     __slots__ = ()
 
@@ -82,22 +85,22 @@ class PlainArray(np.ndarray):
 
 
 def reconstruct(*ignored: object) -> PlainArray:
-    """numpy's ``_reconstruct`` while a checkpoint is read: an array that is filled later."""
+    """Stand in for numpy's ``_reconstruct`` while a checkpoint is read: an array to fill later."""
     return PlainArray()
 
 
 class Inert:
-    """A class of omegaconf, or the name of a type, while a checkpoint is read: nothing is called.
+    """Stands in for a class of omegaconf, or for the name of a type, while a checkpoint is read.
 
-    Checkpoints of late 2020 hold their options as omegaconf's objects: :func:`plain_options` takes
-    the values out of them.
+    Nothing is called.  Checkpoints of late 2020 hold their options as omegaconf's objects:
+    :func:`plain_options` takes the values out of them.
     """
 
     def __new__(cls, *ignored: object) -> Inert:
         return super().__new__(cls)
 
 
-#: What omegaconf 2.0 to 2.3 pickles of options without types of their own.
+#: Classes that omegaconf 2.0 to 2.3 pickles for options without types of their own.
 OMEGACONF = (
     "omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig",
     "omegaconf.base.ContainerMetadata", "omegaconf.base.Metadata", "omegaconf.nodes.AnyNode",
@@ -108,7 +111,7 @@ OMEGACONF = (
 
 
 def plain_options(options: Any) -> Any:
-    """Options with omegaconf's objects replaced by their values.
+    """Return options with omegaconf's objects replaced by their values.
 
     Raises:
         UnpicklingError: a value is not a text, number, list, dictionary or namespace.
@@ -157,7 +160,7 @@ def allowed() -> list[Any]:
     return [*classes, Dictionary]  # in the state of tasks of speech
 
 
-#: The parts that fairseq needs of a checkpoint, under today's name or an older one.
+#: The parts of a checkpoint that fairseq needs, each under today's name or an older one.
 PARTS = [("model",), ("cfg", "args"), ("optimizer_history", "best_loss"), ("extra_state", "epoch")]
 
 
@@ -167,7 +170,8 @@ def read(
     """Load a fairseq checkpoint as data.
 
     Raises:
-        UserError: it is missing, damaged, no fairseq checkpoint, or holds more than data.
+        UserError: the file is missing or damaged, is not a fairseq checkpoint, or holds more than
+            data.
     """
     path = os.fspath(source if isinstance(source, str | os.PathLike) else source.name)
     if not os.path.isfile(path):
@@ -198,9 +202,10 @@ def read(
 
 
 def _can_be_mapped(path: str) -> bool:
-    """Whether tensors lie in the file as in memory.
+    """Return whether tensors lie in the file as they lie in memory.
 
-    Then unused parts are not read, for example the optimiser's state, two thirds of the file.
+    If they do, unused parts are not read, for example the optimiser's state, two thirds of the
+    file.
     """
     with open(path, "rb") as file:
         if file.read(4) != ZIP:
@@ -211,9 +216,9 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextlib.contextmanager
 def _only_allowed() -> Iterator[None]:
-    """Allow exactly :func:`allowed`, also if more has been allowed for other files.
+    """Let torch load exactly what :func:`allowed` lists, even if others have allowed more.
 
-    What torch allows is known to the whole process: one thread reads at a time.
+    torch has one list for the whole process, so only one thread reads at a time.
     """
     with _READING:
         other_globals = torch.serialization.get_safe_globals()
@@ -227,7 +232,7 @@ def _only_allowed() -> Iterator[None]:
 
 
 def _rejection(error: pickle.UnpicklingError) -> str:
-    """Pick what was rejected out of torch's message of many lines."""
+    """Find what was rejected in torch's message of many lines."""
     match = re.search(r"GLOBAL ([\w.]+)|(a number of type \S+|options with.+)", str(error))
     requested = "something else" if match is None else match.group(1) or match.group(2)
     return f"rejected: a checkpoint may hold only data, but this one asks for {requested}"
@@ -253,13 +258,13 @@ def _missing_options(state: dict[str, Any]) -> list[str]:
 
 
 def damage(path: str) -> str | None:
-    """Return the damage that shows without loading a checkpoint file; None for none."""
+    """Return what is damaged in a checkpoint file, as far as shows without loading it; or None."""
     with open(path, "rb") as file:
         start = file.read(4)
     if start == LEGACY:  # torch < 1.6; those files do not hold their length
         return None
     if start != ZIP:
-        return "is not a file of torch" if start else "is empty"
+        return "is not a file of torch.save" if start else "is empty"
     try:
         with zipfile.ZipFile(path):
             return None
@@ -271,14 +276,14 @@ def damage(path: str) -> str | None:
 
 
 class NotPlain(UserError, ValueError):
-    """argparse turns a ValueError into a line that names the option."""
+    """A setting that is no plain value: argparse turns a ValueError into a line with the option."""
 
 
 class WrongType(NotPlain, TypeError):
-    """fairseq takes a TypeError for a value that is no text, or for a missing one."""
+    """A setting that is not text or is missing: for these, fairseq expects a TypeError."""
 
 
-#: Operators of settings; the others, ``**`` for example, could take all time and memory.
+#: The operators that settings may have; others, for example ``**``, could take all memory.
 OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -291,7 +296,8 @@ def evaluate(text: Any) -> Any:
     """Return the value of an expression of literals and ``+ - * /``, as Python's ``eval`` does.
 
     Raises:
-        NotPlain: it is something else; also a TypeError, where ``eval`` raises one.
+        NotPlain: the text is something else.
+        WrongType: it is not text, for which ``eval`` raises TypeError.
     """
     try:
         if not isinstance(text, str):
