@@ -10,5 +10,5 @@ from typing import Literal
 #: An attention type: encoder self-attention, decoder self-attention, or cross-attention.
 AttentionType = Literal["encoder", "decoder", "cross"]
 ATTENTION_TYPES: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
-#: Stands between two sentences of a document; one subword of models that are made for documents.
+#: The word between two sentences of a document, which is one subword in models of documents.
 BREAK = "<break>"

@@ -16,7 +16,10 @@ from typing import BinaryIO
 
 
 def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> None:
-    """Write ``path`` through ``fill(file)``; on any error, an old ``path`` is untouched."""
+    """Write ``path`` atomically: ``fill(file)`` writes the content into a file that is given to it.
+
+    On any error, an old ``path`` is untouched.
+    """
     path = os.path.realpath(path)
     partial = f"{path}.partial"
     with _open_alone(partial) as file:
@@ -27,7 +30,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[BinaryIO], object]) -> N
             os.replace(partial, path)
         except BaseException as error:
             os.remove(partial)
-            if isinstance(error, OSError):  # that of a full disk names no file
+            if isinstance(error, OSError):  # the error of a full disk names no file
                 error.filename = error.filename or path
             raise
     sync(os.path.dirname(path))  # the rename must also outlast a power cut
@@ -55,7 +58,7 @@ def _open_alone(partial: str) -> BinaryIO:
 
 
 def is_named(descriptor: int, path: str | os.PathLike[str]) -> bool:
-    """Whether an open file still has this name."""
+    """Return whether an open file still has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -14,13 +14,14 @@ _TODO = "binarise the text again"
 
 
 def sentences_in(index: Path) -> int:
-    """The number of sentences of an index, which must end with its text, to the last byte.
+    """Return the number of sentences in an index, and check that the index fits its text.
 
-    fairseq's index: magic number (9 bytes), version (8), type (1), sentences (8); then 4 bytes for
-    the size of each sentence, and 8 for its offset.
+    The text must end with the last sentence of the index, to the byte.  An index of fairseq has a
+    magic number (9 bytes), a version (8), a type (1) and the number of sentences (8), then 4 bytes
+    for the size of each sentence, and 8 for its offset.
 
     Raises:
-        UserError: the index is of no such form, or it or its text is cut off.
+        UserError: the file is no such index, or the index or its text is cut off.
     """
     with index.open("rb") as stream:
         header = stream.read(26)
@@ -29,7 +30,7 @@ def sentences_in(index: Path) -> int:
             raise UserError("is not an index of binarised text", index, _TODO)
         if (held := index.stat().st_size) != 26 + 12 * count:
             problem = (
-                f"has {held:,} bytes; of {count:,} sentences it would have {26 + 12 * count:,}"
+                f"has {held:,} bytes, but for {count:,} sentences it must have {26 + 12 * count:,}"
             )
             raise UserError(problem, index, _TODO)
         if count:
@@ -39,5 +40,5 @@ def sentences_in(index: Path) -> int:
             offset = int.from_bytes(stream.read(8), "little", signed=True)
             end = offset + size * _ITEM_BYTES[header[17]]
     if end != (held := index.with_suffix(".bin").stat().st_size):
-        raise UserError(f"ends at byte {end:,} of {held:,} bytes binarised", index, _TODO)
+        raise UserError(f"ends at byte {end:,}, but its text has {held:,} bytes", index, _TODO)
     return count

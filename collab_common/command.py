@@ -1,4 +1,4 @@
-"""Parsers of options, the end of every command, and types of option values."""
+"""Parsers of options, how every command runs and ends, and types of option values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         return self._complete(*self.parse_known_intermixed_args(args, namespace))
 
     def _complete(self, parsed: Any, unknown: list[str]) -> Any:
-        """Return what was parsed; end the program if words are left over."""
+        """Return the parsed options; end the program if words are left over."""
         if not unknown:
             return parsed
         option = next((word for word in unknown if word.startswith("-")), None)
@@ -65,17 +65,17 @@ def run(prog: str, action: Callable[[], object]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may lack letters of a text
     try:
         status = action()
-        if sys.stdout is not None:  # it is None if the caller has closed it
+        if sys.stdout is not None:  # standard output is None if the caller has closed it
             sys.stdout.flush()
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader has what it wants, as `head` has
+    except BrokenPipeError:  # the reader has read enough, for example `head`
         silence_stdout()
         return 141  # as a shell reports a program that SIGPIPE ended
     except OSError as error:  # a full disk, a folder without permission, ...
         if error.errno is None and not isinstance(error, FileNotFoundError):
-            raise  # not the system's but fairseq's own; it knows a missing data set only by name
+            raise  # fairseq's own error, which gives a missing data set only by name
         source = f"{error.filename}: " if error.filename else ""
         print(f"{prog}: error: {source}{error.strerror or error}", file=sys.stderr)
         return 1
@@ -94,7 +94,7 @@ def ranged(kind: Callable[[str], N], holds: Callable[[N], bool], said: str) -> C
     """Return a type for argparse: numbers for which ``holds`` is true.
 
     Args:
-        said: what such numbers are, for the error about others.
+        said: a description of these numbers, for the error about other numbers.
     """
 
     def value(text: str) -> N:

@@ -18,9 +18,10 @@ ESCAPE = re.compile(r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )@-@(?:
 
 
 def is_misread(line: str) -> bool:
-    """Whether a line has UTF-8 that was read as Latin-1 or Windows-1252, such as Ã¤ for ä.
+    """Return whether a line has UTF-8 that was read as Latin-1 or Windows-1252, such as Ã¤ for ä.
 
-    A pair of characters counts only if it begins with Â or Ã: «CAFÉ» ends with another.
+    A pair of characters counts only if it begins with Â or Ã, because «CAFÉ» ends with another
+    pair.
     """
     if line.isascii():
         return False

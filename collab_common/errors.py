@@ -38,7 +38,8 @@ class UserError(Exception):
 def reject_unused(reason: str, **arguments: object) -> None:
     """Raise UserError for the first argument that is not None, because it would have no effect.
 
-    Names of arguments stand in backquotes, so that commands can replace them by their options.
+    Names of arguments are in backquotes in the message, so that commands can replace them by
+    options.
     """
     for name, value in arguments.items():
         if value is not None:

@@ -28,7 +28,7 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
     """Open a file for reading, through gzip if its name or its first bytes say so.
 
     Raises:
-        UserError: it cannot be opened, or is a broken gzip file.
+        UserError: the file cannot be opened, or is a broken gzip file.
     """
     try:
         stream = path.open("rb")
@@ -58,7 +58,8 @@ def rows_of(path: Path) -> Iterator[bytes]:
 def lines_of(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped or not, without their newlines.
 
-    Raises UserError with the line's number for invalid UTF-8.
+    Raises:
+        UserError: a line is not UTF-8; the error has its number.
     """
     for number, row in enumerate(rows_of(path), 1):
         try:
@@ -78,19 +79,19 @@ def count_lines(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file on the disk."""
+    """Return the SHA-256 of a file as it is on the disk."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sha256_of_text(path: Path) -> str:
-    """SHA-256 of a text; the same for the plain and for the gzipped file."""
+    """Return the SHA-256 of a text, which is the same for the plain and for the gzipped file."""
     with open_bytes(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash and size of every file below a folder, by its path relative to the folder."""
+    """Return the hash and size of every file below a folder, by its path relative to the folder."""
     return {
         path.relative_to(folder).as_posix(): {"sha256": sha256(path), "bytes": path.stat().st_size}
         for path in sorted(folder.rglob("*"))
@@ -108,20 +109,20 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def user_cache() -> Path:
-    """The user's folder for files that can be computed again: ``~/.cache/fairseq_collab``."""
+    """Return the user's folder for files that can be made again: ``~/.cache/fairseq_collab``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq_collab"
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, which people can read, atomically."""
+    """Write a JSON file atomically, with line breaks so that people can read it."""
     write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager
 def updated(path: Path, default: Any, write: Callable[[Path, Any], None]) -> Iterator[Any]:
-    """Yield the content of a JSON file, or ``default``, to be changed in place; it is then written.
+    """Yield the content of a JSON file, or ``default``, to be changed in place; then write it.
 
-    Others that update the file wait meanwhile, so that nothing of theirs is lost.
+    Other processes that update the file wait meanwhile, so that no change is lost.
     """
     with contextlib.ExitStack() as lock:
         while True:
@@ -136,14 +137,19 @@ def updated(path: Path, default: Any, write: Callable[[Path, Any], None]) -> Ite
 
 
 def write_contents(folder: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Write files of results, by name, into a folder, which is created if it does not exist."""
+    """Write files of results into a folder, given by name; the folder is created if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         write_atomic(folder / name, content)
 
 
 def read_json(path: Path, todo: str = "delete it and start again") -> Any:
-    """Read a JSON file.  Raises UserError if it is not JSON, OSError if it is missing."""
+    """Read a JSON file.
+
+    Raises:
+        UserError: the file is not JSON.
+        OSError: the file is missing.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # malformed JSON or invalid UTF-8
@@ -151,7 +157,11 @@ def read_json(path: Path, todo: str = "delete it and start again") -> Any:
 
 
 def read_versioned(path: Path, version: int, content_name: str, todo: str) -> dict[str, Any]:
-    """Read a JSON object of this name and ``version``; UserError for other JSON."""
+    """Read a JSON object with this ``content_name`` and ``version``.
+
+    Raises:
+        UserError: the file has another content or version.
+    """
     content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:
         raise UserError(f"is not a {content_name} file of version {version}", path, todo)
@@ -167,11 +177,11 @@ class Busy(UserError):
 
 @contextlib.contextmanager
 def locked(path: Path, *, keep: bool = False) -> Iterator[int]:
-    """Hold a lock file with our pid in it; yields its descriptor, for children to inherit.
+    """Hold a lock file with our process id in it; yield its descriptor, for children to inherit.
 
-    The kernel's lock decides, not the file's presence: it ends with the last process that has the
-    descriptor.  So a stale lock file never has to be removed by hand, and a child that outlives its
-    killed parent still holds the lock.
+    The kernel's lock decides, not the presence of the file: the lock ends with the last process
+    that has the descriptor.  So nobody ever has to remove an old lock file by hand, and a child
+    that outlives its killed parent still holds the lock.
 
     Args:
         keep: do not remove the file afterwards: for locks that a child may hold longer than we do

@@ -35,7 +35,7 @@ def build_folder(
         build: fills the folder and returns further content of the manifest.
 
     Raises:
-        UserError: ``out`` holds something else, or another process is making it.
+        UserError: ``out`` holds something else, or another process is building it.
     """
     check_splittable(out)
     with _alone(out) as out:
@@ -59,27 +59,35 @@ def whole_folder(out: Path) -> Iterator[Path]:
     """Yield a new folder; it is renamed to ``out`` at the end, or removed if an error is raised.
 
     Raises:
-        UserError: another process is making ``out``.
+        UserError: another process is building ``out``.
     """
     with _alone(out) as out, _replacing(out) as folder:
         yield folder
 
 
 def read_finished(folder: Path) -> Json:
-    """Read a finished folder's manifest.  Raises UserError if it is missing, or files changed."""
+    """Return the manifest of a finished folder.
+
+    Raises:
+        UserError: the manifest is missing, or files differ from it.
+    """
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise UserError(
             "is not a finished data folder: it has no manifest.json", folder, "build it first"
         )
     content: Json = read_json(manifest)
-    todo = "make the folder again, or put the file back"
+    todo = "build the folder again, or put the file back"
     _reject(folder, "files differ from the manifest", _damage(folder, content), todo)
     return content
 
 
 def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
-    """Whether ``out`` is the folder asked for; False if it is to be made; else UserError."""
+    """Return whether ``out`` is finished as asked for; False if it has to be built.
+
+    Raises:
+        UserError: ``out`` is another folder, or was built from something else.
+    """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     manifest = out / MANIFEST
@@ -102,13 +110,13 @@ def _reject(
     differences: list[str],
     todo: str = "give --force to rebuild it, or choose another --out",
 ) -> None:
-    """Raise UserError if there is a difference; it names the first."""
+    """Raise UserError if there is a difference; the error names the first one."""
     if differences:
         raise UserError(f"{problem} ({differences[0]})", out, todo)
 
 
 def _differences(saved: Any, asked: Any, name: str = "") -> list[str]:
-    """Where two nested mappings differ: 'options.vocab_size: 6000 there, 8000 asked for'."""
+    """List where two nested mappings differ: 'options.vocab_size: 6000 there, 8000 asked for'."""
     if isinstance(saved, Mapping) and isinstance(asked, Mapping):
         keys = dict.fromkeys([*asked, *(saved if name else ())])
         return [
@@ -126,7 +134,7 @@ def _differences(saved: Any, asked: Any, name: str = "") -> list[str]:
 
 
 def _damage(out: Path, manifest: Json) -> list[str]:
-    """List the files of a finished folder that its manifest describes otherwise."""
+    """List the files of a finished folder that differ from its manifest, or are missing."""
     outputs = fingerprint_tree(out)
     return [
         f"{name}: {'changed' if name in outputs else 'missing'}"
@@ -137,7 +145,7 @@ def _damage(out: Path, manifest: Json) -> list[str]:
 
 @contextlib.contextmanager
 def _alone(out: Path) -> Iterator[Path]:
-    """``out``, resolved, under its lock, without the leftovers of a killed process."""
+    """Yield ``out``, resolved and locked, after removing what a killed process left behind."""
     out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock")):

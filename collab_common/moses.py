@@ -1,14 +1,15 @@
 """Moses' normalisation, tokenisation and detokenisation, as its Perl scripts do them.
 
-The scripts of github.com/moses-smt/mosesdecoder (normalize-punctuation.perl, lowercase.perl,
-remove-non-printing-char.perl, tokenizer.perl [-a]), a line at a time. The lists of abbreviations,
-the normaliser's rules and the detokeniser are sacremoses' (MIT), a port that differs from
-the scripts in abbreviations at a line's end, letters and digits of Unicode, control characters,
-." at the end of a German line, Italian quotes, and the final sigma; these modules do not.
+The functions do to one line what the scripts of github.com/moses-smt/mosesdecoder do:
+normalize-punctuation.perl, lowercase.perl, remove-non-printing-char.perl, tokenizer.perl [-a].  The
+lists of abbreviations, the rules of the normaliser and the detokeniser are those of sacremoses
+(MIT). sacremoses itself differs from the scripts in abbreviations at the end of a line, letters and
+digits of Unicode, control characters, ." at the end of a German line, Italian quotes, and the final
+sigma; these functions do not.
 
 Three faults of the scripts are not repeated: a literal DOTMULTI becomes a full stop, a line of
-white space is copied, and a blank stays after a final .'
-Letters are those of the ``regex`` package's Unicode, in Perl those of Perl's.
+white space is copied, and a blank stays after a final .' What a letter is follows the Unicode
+version of the ``regex`` package, in the scripts that of Perl.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from collab_common.folder import Json
 
 
 def detokenise(lines: list[str], lang: str) -> list[str]:
-    """Text from tokens, as detokenizer.perl does it: entities resolved, @-@ joined, cased as is."""
+    """Join tokens to text, as detokenizer.perl does.
+
+    Entities become characters, @-@ becomes a hyphen, and upper and lower case stay.
+    """
     detokeniser = MosesDetokenizer(lang=lang)
     return [detokeniser.detokenize(line.split()) for line in lines]
 
 
 def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
-    """Text from a model's tokens, whose subwords are joined already.
+    """Return ordinary text for a model's tokens, whose subwords are joined already.
 
     Args:
-        form: of the data folder's text, from its manifest ("hyphens": the token that a split hyphen
-            became, or None; "moses": whether it is tokenised)
+        form: form of the data folder's text, from its manifest: ``hyphens`` is the token that a
+            split hyphen became, or None; ``moses`` says whether the text is tokenised
     """
     if form["hyphens"] is not None:
         lines = [line.replace(f" {form['hyphens']} ", "-") for line in lines]
@@ -48,13 +52,13 @@ def ordinary_text(lines: list[str], form: Json, lang: str) -> list[str]:
 def pipeline(
     lang: str, lower: bool = False, normalise: bool = True, aggressive_hyphens: bool = False
 ) -> Callable[[str], str]:
-    """Return the scripts one after another, on a line.
+    """Return a function that applies the scripts to a line, one after another.
 
     Args:
-        lang: one of LANGUAGES; decides about apostrophes, abbreviations and quotes
-        lower: lowercase.perl at the end
-        normalise: normalize-punctuation.perl and remove-non-printing-char.perl first
-        aggressive_hyphens: tokenizer.perl -a: well-known becomes well @-@ known
+        lang: one of LANGUAGES; it decides about apostrophes, abbreviations and quotes
+        lower: apply lowercase.perl at the end
+        normalise: apply normalize-punctuation.perl and remove-non-printing-char.perl first
+        aggressive_hyphens: tokenise like tokenizer.perl -a: well-known becomes well @-@ known
     """
     steps: list[Callable[[str], str]] = []
     if normalise:
@@ -71,8 +75,8 @@ _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 
 
 def lowercase(line: str) -> str:
-    """lowercase.perl: Perl's lc()."""
-    # alone, every capital letter has one lower-case form in Python and Perl
+    """Lower-case a line, as lowercase.perl does with Perl's lc()."""
+    # except for the final sigma, Python and Perl have the same lower-case letters
     return line.replace("\N{GREEK CAPITAL LETTER SIGMA}", _SIGMA).lower()
 
 
@@ -80,13 +84,13 @@ _OTHER = regex.compile(r"\p{C}")  # control, format, private use and unassigned 
 
 
 def remove_non_printing(line: str) -> str:
-    """remove-non-printing-char.perl: a blank for each."""
+    """Replace each non-printing character by a blank, as remove-non-printing-char.perl does."""
     return line if line.isascii() and line.isprintable() else _OTHER.sub(" ", line)
 
 
 @lru_cache(maxsize=8)
 def normaliser(lang: str) -> Callable[[str], str]:
-    """normalize-punctuation.perl LANG."""
+    """Return a function that does to a line what ``normalize-punctuation.perl LANG`` does."""
     theirs = MosesPunctNormalizer(lang=lang, perl_parity=True)
     rules = list(theirs.substitutions)
     if lang == "it":  # the script knows English, Czech, and the rest
@@ -95,7 +99,7 @@ def normaliser(lang: str) -> Callable[[str], str]:
     compiled = [(re.compile(old, re.ASCII), new) for old, new in rules]
 
     def normalise(line: str) -> str:
-        line += "\n"  # still on in the script, and seen by one rule
+        line += "\n"  # the script keeps the newline, and one rule depends on it
         for pattern, replacement in compiled:
             line = pattern.sub(replacement, line)
         return line.removesuffix("\n")
@@ -106,7 +110,7 @@ def normaliser(lang: str) -> Callable[[str], str]:
 # ---- tokenizer.perl, rule by rule ----------------------------------------------------------------
 
 LANGUAGES = ("en", "de", "fr", "it")  # of the corpora; others have further rules
-# with a blank after them in Moses' Italian list, which the script keeps: no token is equal to them
+# Moses' Italian list has a blank after these, which the script keeps, so that they match no token
 NEVER = {"Amn", "Arch", "a.c", "all", "es"}
 
 
@@ -152,7 +156,7 @@ _ANY_APOSTROPHE = [(regex.compile("'"), " ' ")]
 
 
 class Tokeniser:
-    """tokenizer.perl -l LANG [-a]."""
+    """Splits a line into tokens, as ``tokenizer.perl -l LANG [-a]`` does."""
 
     def __init__(self, lang: str, aggressive_hyphens: bool = False) -> None:
         if lang not in LANGUAGES:
@@ -176,14 +180,18 @@ class Tokeniser:
             text = pattern.sub(replacement, text)
         tokens = text.split()
         text = " ".join(map(self._full_stop, tokens, [*tokens[1:], ""]))
-        if text.endswith(".'"):  # only where the apostrophe ends the line and is still on
+        if text.endswith(".'"):  # only if the apostrophe ends the line and is not split off
             text = text[:-2] + " . '"
         return " ".join(text.split()).translate(ENTITIES)
 
     def _full_stop(self, token: str, after: str) -> str:
-        """A token with its full stop on or split off, as the next token decides; "" ends the line.
+        """Return a token with its full stop kept on or split off.
 
-        It stays on in abbreviations and before a lower-case letter, and before digits in some.
+        The full stop stays on in abbreviations, before a lower-case letter, and in some words
+        before digits.
+
+        Args:
+            after: the next token; "" at the end of the line
         """
         stem = token[:-1]
         if not stem or token[-1] != "." or stem[-1] == ".":
@@ -198,9 +206,9 @@ class Tokeniser:
 
 
 def _prefixes(lang: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Words whose full stop is no end of a sentence: always, and before numbers only.
+    """Return words whose full stop does not end a sentence: always, and only before numbers.
 
-    The lists are sacremoses'.
+    The lists are those of sacremoses.
     """
     kinds: dict[str, bool] = {}
     for item in NonbreakingPrefixes().words(lang):

@@ -1,4 +1,4 @@
-"""Progress of long commands on standard error: standard output is for results."""
+"""Progress of long commands, on standard error because standard output is for results."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
 
 
 def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
-    """Commit, versions, hardware and date of now.
+    """Return the present commit, versions, hardware and date.
 
     Args:
-        cpu: no GPU was used.
-        gpus: number of GPUs used, where there are any.
+        cpu: whether no GPU was used.
+        gpus: number of GPUs used, if there are any.
     """
     return {
         "commit": commit(),
@@ -44,10 +44,10 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
 
 
 def commit(root: Path | None = None) -> str | None:
-    """Return the project's git commit, marked if files differ; None outside its clone.
+    """Return the project's git commit, marked if files differ from it; None outside a clone.
 
     Args:
-        root: of a clone; default: that of this file.
+        root: folder of the clone; default: that of this file.
     """
     root = root or Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
@@ -84,7 +84,7 @@ def today() -> str:
 
 @functools.cache
 def cpuinfo() -> str:
-    """Linux's description of the processor; elsewhere its name."""
+    """Return Linux's description of the processor; on other systems its name."""
     try:
         return Path("/proc/cpuinfo").read_text()
     except OSError:  # no Linux
@@ -98,12 +98,12 @@ def processor_name() -> str:
 
 
 def cores() -> int:
-    """Count the cores that this process may use: in containers fewer than the machine has."""
+    """Return how many cores this process may use: in containers fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def is_intel() -> bool:
-    """Whether the processor is one of Intel's."""
+    """Return whether the processor is one of Intel's."""
     return "GenuineIntel" in cpuinfo()

@@ -1,1 +1,1 @@
-"""Corpora: fetch, check, segment into subwords, binarise for fairseq."""
+"""Corpora: download and check text, segment it into subwords, and binarise it for fairseq."""

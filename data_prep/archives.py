@@ -16,7 +16,7 @@ import requests
 from collab_common.errors import UserError
 
 TRIES = 3
-TIMEOUT = 30.0  # seconds without a byte
+TIMEOUT = 30.0  # seconds to wait for the next byte
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
@@ -25,8 +25,8 @@ class Archive:
     """A published archive.
 
     Args:
-        members: needed files: name after extraction, and path in the archive, where leading folders
-            may be missing
+        members: the needed files by their names after extraction, with their paths in the archive,
+            where leading folders may be missing
         known_hash: ``ALGORITHM:HEX``, for example ``md5:88ba...``; None accepts any file
         optional: names of members that the archive need not have
     """
@@ -39,9 +39,12 @@ class Archive:
 
 
 def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
-    """Download ``url`` to ``path``, unless the file exists; the name appears with the whole file.
+    """Download ``url`` to ``path``, unless the file exists.
 
-    Raises UserError if the download fails or the hash differs.
+    The file gets its name when it is complete.
+
+    Raises:
+        UserError: the download fails, or its hash differs.
     """
     source = pooch.create(
         path=path.parent,
@@ -62,7 +65,7 @@ def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
 
 
 def check_hash(path: Path, known_hash: str | None) -> None:
-    """Raise UserError unless the file exists and has the hash, where one is known."""
+    """Raise UserError unless the file exists and has the known hash, if there is one."""
     if not path.is_file():
         raise UserError("file not found", path)
     if known_hash is None:
@@ -78,7 +81,9 @@ def extract(path: Path, archive: Archive, folder: Path) -> None:
     """Extract the members of the archive at ``path`` into ``folder``.
 
     ``tarfile``'s filter "data" rejects devices, and names and links that lead out of the folder.
-    Raises UserError if a member is missing or unsafe, or the archive is damaged.
+
+    Raises:
+        UserError: a member is missing or unsafe, or the archive is damaged.
     """
     missing = set(archive.members) - archive.optional
     try:

@@ -46,30 +46,33 @@ _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass
 class SetReport:
-    """The report of one set.
+    """What a check has found in one set.
 
     Args:
-        read, kept: pairs
-        dropped: pairs by reason
+        read, kept: numbers of pairs
+        dropped: numbers of pairs by the reason why they were dropped
         first: place of the first dropped pair of each reason, FILE:LINE (detail)
-        copies: pairs whose target is the source
-        in_training_text: pairs of a validation or test set that also occur in the training text
-        symbols: pairs of text as published with a word that is a symbol of fairseq's, as <unk>
-        longest: words of the longest line kept
-        tokens: subwords of both sides together
-        documents: those that the kept pairs were joined to; 0 where they are not joined
-        shortened: documents that end earlier for their subwords
-        altered: lines of both sides that fairseq does not make again of their subwords
-        first_altered: the first of them
-        unknown: lines of both sides with a subword that the dictionary lacks, which models read and
-            write as <unk>
+        copies: number of pairs whose target equals the source
+        in_training_text: number of pairs of a validation or test set that are also in the training
+            text
+        symbols: number of pairs, in text as published, with a word that is a symbol of fairseq, as
+            <unk>
+        longest: number of words of the longest line that is kept
+        tokens: number of subwords of both sides together
+        documents: number of documents that the kept pairs were joined to; 0 if they are not joined
+        shortened: number of documents that end early because they would have too many subwords
+        altered: number of lines, on both sides, that fairseq cannot restore from their subwords
+        first_altered: the first of these lines
+        unknown: number of lines, on both sides, with a subword that the dictionary lacks, which
+            models read and write as <unk>
         first_unknown: the first of these subwords
-        escaped: lines of both sides with escapes of Moses or HTML, such as &apos; or &#39;; 0 for
-            text as published
-        decomposed: lines of both sides whose letters are apart from their accents (not in NFC)
-        misread: lines of both sides with UTF-8 that was read as Latin-1 or Windows-1252
-        replaced: lines of both sides with the sign of an unreadable character, U+FFFD
-        first_misread, first_replaced: place of the first of them, FILE:LINE
+        escaped: number of lines, on both sides, with escapes of Moses or HTML, such as &apos; or
+            &#39;; 0 for text as published
+        decomposed: number of lines, on both sides, whose letters are separate from their accents
+            (not in Unicode's form NFC)
+        misread: number of lines, on both sides, with UTF-8 that was read as Latin-1 or Windows-1252
+        replaced: number of lines, on both sides, with U+FFFD, the sign of an unreadable character
+        first_misread, first_replaced: place of the first of these lines, FILE:LINE
     """
 
     read: int = 0
@@ -113,16 +116,16 @@ class SetReport:
             self.first_replaced = self.first_replaced or location
 
     def mark_unread(self, number: int) -> None:
-        """Note that a pair is missing from the text that is segmented."""
+        """Note that a pair was dropped before the text is segmented."""
         self._unread.append(number)
 
     def mark_unsegmented(self, number: int) -> None:
-        """Note that a pair, counted in the text that is segmented, was dropped there."""
+        """Note that a pair, counted in the text that is segmented, was dropped after segmenting."""
         self._unsegmented.add(number)
         self.kept -= 1
 
     def starts(self) -> Iterator[bool]:
-        """Yield for each kept pair whether the line before it is blank, dropped or none."""
+        """Yield for each kept pair whether the line before it is blank, dropped or missing."""
         unread, given, starts = {*self._unread}, 0, True
         for number in range(1, self.kept + len(self._unsegmented) + 1):
             given += 1
@@ -135,7 +138,7 @@ class SetReport:
             starts = False
 
     def number_as_given(self, number: int) -> int:
-        """Return the number that a kept pair, counted from 1, has in the text as it was given."""
+        """Return the number of a kept pair, counted from 1, in the text as the user gave it."""
         for unread in self._unread:
             number += unread <= number
         return number
@@ -146,7 +149,7 @@ HeldOut = dict[bytes, dict[str, SetReport]]
 
 
 def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
-    """Return the fault of a line ("" for none), and a detail of it."""
+    """Return the fault of a line ("" if it has none), and a detail of the fault."""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
@@ -173,9 +176,9 @@ def check_sets(
     """Check all sets of a corpus and write the kept pairs.
 
     Args:
-        outputs: None for text as published
-        allowed: share of a set that may be dropped
-        blank_lines: whether a line that is blank on both sides ends a document and is not a pair
+        outputs: files for the kept pairs; None for text as published
+        allowed: largest share of a set that may be dropped
+        blank_lines: whether a line that is blank on both sides ends a document, and is not a pair
     """
     held_out: HeldOut = {}
     reports = dict.fromkeys(texts, SetReport())
@@ -193,12 +196,13 @@ def check_set(
     """Read a set, write the pairs that are kept to ``out``, and report.
 
     Args:
-        out: None for text as published
-        held_out: filled by validation and test sets; the training text, which is last, takes its
-            pairs out and counts them: each pair counts once
+        out: files for the kept pairs; None for text as published
+        held_out: pairs of validation and test sets, which these sets fill in; the training text
+            comes last, takes out the pairs that it also has, and so counts each of them once
 
-    Raises UserError for unequal line counts, for a fault in a validation or test set,
-    for an empty set, and for a text that equals its translation.
+    Raises:
+        UserError: the sides have unequal numbers of lines, a validation or test set has a fault,
+            the set is empty, or a text equals its translation.
     """
     report, faults = SetReport(), _ALL if out else UNREADABLE
     with ExitStack() as stack:
@@ -235,7 +239,7 @@ def check_set(
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
     if not report.read:
-        raise UserError(f"the {split} set has no sentence pair", text[0], "give some text")
+        raise UserError(f"the {split} set has no sentence pair", text[0], "add at least one pair")
     if out and report.copies == report.kept > 0:
         problem = f"is equal to {text[0]}, so there is nothing to translate"
         raise UserError(problem, text[1], "give the translation")
@@ -243,7 +247,7 @@ def check_set(
 
 
 def _is_composed(row: bytes) -> bool:
-    """Whether letters and their accents are one character, wherever there is one."""
+    """Return whether each letter with an accent is one character, if there is such a character."""
     return unicodedata.is_normalized("NFC", row.decode("utf-8", "replace"))
 
 
@@ -288,12 +292,12 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
         if report.in_training_text:
             yield (
                 f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
-                "occur in the training text: scores on it are too high"
+                "are also in the training text, so that scores on this set are too high"
             )
         if report.shortened:
             yield (
                 f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
-                "fewer sentences than asked for: one more would be too long"
+                "fewer sentences than you asked for: with one more they would be too long"
             )
         if report.altered:
             yield (
@@ -311,20 +315,20 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
         if report.decomposed:
             yield (
                 f"warning: {report.decomposed:,} of {2 * report.kept:,} lines of the set {split} "
-                "have letters apart from their accents (not in Unicode's form NFC), so that one "
-                "word may have two spellings; to convert a text: uconv -x any-nfc"
+                "have letters separate from their accents (not in Unicode's form NFC), so that one "
+                "word may have two spellings; convert the text, for example with uconv -x any-nfc"
             )
         if report.escaped > max(2, report.kept // 50):
             yield (
                 f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
-                "escapes of Moses or HTML (&apos;, &#39;, @-@): translations will have them also, "
-                "and scores are of such tokens; give text that nobody has tokenised or escaped"
+                "escapes of Moses or HTML (&apos;, &#39;, @-@): translations will also have them, "
+                "and scores will count them as words; give text that is not tokenised or escaped"
             )
         if report.misread:
             yield (
                 f"warning: {report.misread:,} of {2 * report.kept:,} lines of the set {split} have "
                 "UTF-8 that was read in another encoding (Ã¤ for ä), first at "
-                f"{report.first_misread}: models learn to write them so; make the text again from "
+                f"{report.first_misread}: models learn to write that; make the text again from "
                 "its source, or repair it (ftfy.fix_text of the package ftfy)"
             )
         if report.replaced:

@@ -1,8 +1,8 @@
 """Drop pairs of sentences that are too short, too long, or of too unequal lengths.
 
-The rules are those of Moses' clean-corpus-n.perl on Moses' tokens: white space is collapsed; pairs
-go that have an empty side, a side of too many words or of too few, too high a ratio (either way),
-or a word of more than 1,000 characters.
+The rules are those of Moses' clean-corpus-n.perl for Moses' tokens.  White space is collapsed.  A
+pair is dropped if a side is empty, has too many or too few words or a word of more than 1,000
+characters, or if the ratio of the numbers of words is too high (either way).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ LONGEST_WORD = 1000  # characters
 def is_kept(
     source: list[str], target: list[str], ratio: float, shortest: float, longest: float
 ) -> bool:
-    """Whether a pair of word lists is within the limits.
+    """Return whether a pair of word lists is within the limits.
 
     Args:
         ratio: the longer side may have this many times the words of the shorter one
-        shortest, longest: words that each side must and may have
+        shortest, longest: the fewest and the most words that each side may have
     """
     fewer, more = sorted((len(source), len(target)))
     return (
@@ -34,8 +34,11 @@ def is_kept(
 def clean_pairs(sources: Pair, targets: Pair, **limits: float) -> tuple[int, int]:
     """Write the pairs within the limits of ``is_kept`` to ``targets``.
 
-    Returns the numbers of pairs and of words kept. Raises UserError for texts of unequal length or
-    not UTF-8.
+    Returns:
+        The numbers of pairs and of words that are kept.
+
+    Raises:
+        UserError: the texts have unequal numbers of lines, or are not UTF-8.
     """
     kept = count = 0
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:

@@ -21,25 +21,27 @@ class Corpus:
     Text from archives is read unchanged; faults of other text are dropped or rejected.
 
     Args:
-        vocab_size: pieces of sentencepiece, merges of subword-nmt
+        vocab_size: number of sentencepiece's pieces, or of subword-nmt's merges
         subwords: SENTENCEPIECE, or SUBWORD_NMT for text in tokens between blanks
         splits: fairseq's name of each split (train, valid, test, test1, test2, ...) and the stem of
             its text; None for the usual names
         origin: where the text comes from, for the manifest (a name, a seed, ...)
-        like: data folder whose subwords and dictionaries are used, for the models trained on it;
-            then any one set is enough
+        like: data folder whose subwords and dictionaries are used, for models that were trained on
+            it; the text may then have only some of the sets
         archives: published archives of the text
-        make_text: ``make_text(folder, languages)`` makes train, valid, test and raw/test of the
-            archives' members, in folder/original; folder/scratch is removed afterwards
+        make_text: ``make_text(folder, languages)`` makes train, valid, test and raw/test from the
+            members of the archives, which are in folder/original; folder/scratch is removed
+            afterwards
         text_options: everything that ``make_text`` depends on, for the manifest
-        about: corpus, variant, languages, note, for the manifest
+        about: corpus, variant, languages and a note, for the manifest
         form: form of the text, for scoring: ``moses`` (tokenised), ``lowercased``, ``hyphens`` (the
             token that a split hyphen became, or None), ``subwords``
-        segmented: the text consists of subwords already
-        joined: one dictionary for both languages
-        symbols: most symbols of a dictionary; None for all
+        segmented: whether the text consists of subwords already
+        joined: whether both languages have one dictionary
+        symbols: the most symbols of a dictionary; None for all
         cleaned: limits of lengths in subwords (see ``is_kept``), by set
-        documents: numbers of sentences that are joined (see ``documents.py``); none for sentences
+        documents: numbers of sentences that are joined to one line (see ``documents.py``); none if
+            sentences are not joined
     """
 
     languages: Languages
@@ -61,18 +63,18 @@ class Corpus:
 
     @property
     def model(self) -> str:
-        """The file of the subwords in a data folder."""
+        """Return the name of the file with the subwords in a data folder."""
         return subwords.CODES if self.subwords == SUBWORD_NMT else subwords.MODEL
 
     @property
     def reused(self) -> list[Path]:
-        """The files of ``like``: subwords, and the dictionaries of source and target."""
+        """List the files of ``like``: subwords, and the dictionaries of source and target."""
         names = [self.model, *(f"dict.{lang}.txt" for lang in self.languages)]
         return [self.like.resolve() / name for name in names] if self.like else []
 
     @property
     def dictionaries(self) -> list[str]:
-        """The options of fairseq-preprocess that decide on the dictionaries."""
+        """Return the options of fairseq-preprocess that decide about the dictionaries."""
         if self.like:
             _, source, target = map(str, self.reused)
             return ["--srcdict", source, "--tgtdict", target]
@@ -83,7 +85,7 @@ class Corpus:
 
     @property
     def options(self) -> Json:
-        """Everything but the text that decides on the data folder."""
+        """Return everything that decides about the data folder, except for the text."""
         published = {"preprocess": self.dictionaries, "cleaned": self.cleaned} | self.about
         return {
             "source_lang": self.languages[0],

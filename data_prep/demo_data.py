@@ -22,7 +22,8 @@ PATIENCE = 2000  # draws without a new sentence, after which the grammar counts 
 def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
     """Yield ``size`` pairs with distinct English sentences, which depend only on the seed.
 
-    Raises UserError if the grammar cannot give this number.
+    Raises:
+        UserError: the grammar does not have this many sentences.
     """
     grammar, seen, fruitless = Grammar(seed), set[str](), 0
     while len(seen) < size:
@@ -36,7 +37,7 @@ def generate(size: int, seed: int) -> Iterator[tuple[str, str]]:
 
 
 def make_text(folder: Path, sizes: dict[str, int], seed: int, force: bool) -> None:
-    """Write the text of all sets; held-out sets come first and do not change with training."""
+    """Write the text of all sets; only the training set depends on the training set's size."""
 
     def build(temporary: Path) -> Json:
         pairs = generate(sum(sizes.values()), seed)

@@ -140,7 +140,7 @@ class Grammar:
         return self._dice.random() < share
 
     def noun_phrase(self, kinds: Sequence[str]) -> Phrase:
-        """Of one of the kinds, which may be nouns themselves."""
+        """Draw a noun phrase of one of the kinds, which may also be single nouns."""
         wide = [*kinds, "person", "animal"] if "being" in kinds else kinds
         if "person" in wide and self.chance(0.3):
             subject, other, agreement, *german = self._dice.choice(PRONOUNS)
@@ -187,7 +187,7 @@ class Grammar:
         return clause
 
     def sentence(self) -> tuple[str, str]:
-        """English and German."""
+        """Draw a sentence: English and German."""
         kind = self._dice.choices(["main", "question", "link", "that"], [10, 3, 4, 2])[0]
         first = self.clause()
         if kind == "question":
@@ -217,7 +217,7 @@ class Grammar:
 
 
 def english(clause: Clause, question: bool = False) -> list[str]:
-    """Subject, verbs, objects, adverb; a question has its first auxiliary in front."""
+    """Return subject, verbs, objects, adverb; a question has its first auxiliary in front."""
     base, *others = clause.verb[0]
     past, participle = (f"{base}ed" if word == "-" else word for word in others)
     agreement = ("1sg", "3sg", "pl").index(clause.subject.agreement)
@@ -240,7 +240,7 @@ def english(clause: Clause, question: bool = False) -> list[str]:
 
 
 def german(clause: Clause, order: str, front: Sequence[str] = ()) -> list[str]:
-    """A clause with its finite verb second (main), first (question) or last (final)."""
+    """Return a clause with its finite verb second (main), first (question) or last (final)."""
     finite, rest, prefix = _verbs(clause)
     subject = clause.subject.german["nom"]
     middle = _middle_field(clause)
@@ -251,7 +251,7 @@ def german(clause: Clause, order: str, front: Sequence[str] = ()) -> list[str]:
 
 
 def _verbs(clause: Clause) -> tuple[str, list[str], str]:
-    """Finite verb, the rest of the verb, and the prefix if it is separate."""
+    """Return the finite verb, the rest of the verb, and the prefix if it is separate."""
     infinitive, third, past, participle, prefix, auxiliary = clause.verb[1]
     prefix = prefix.strip("-")
     stem = infinitive.removesuffix("en")
@@ -270,7 +270,7 @@ def _verbs(clause: Clause) -> tuple[str, list[str], str]:
 
 
 def _middle_field(clause: Clause) -> list[str]:
-    """Pronouns, adverb, other objects, negation, objects with prepositions."""
+    """Return pronouns, adverb, other objects, negation and objects with prepositions."""
     pronouns: list[tuple[str, str]] = []
     nouns: list[tuple[str, str]] = []
     prepositional = []
@@ -289,6 +289,6 @@ def _middle_field(clause: Clause) -> list[str]:
 
 
 def _finished(source: list[str], target: list[str], stop: str = ".") -> tuple[str, str]:
-    """Both sides as text: capitalised, with single blanks and none before punctuation."""
+    """Return both sides as text: capitalised, with single blanks and none before punctuation."""
     sides = [" ".join(" ".join(side).split()).replace(" ,", ",") for side in (source, target)]
     return sides[0][0].upper() + sides[0][1:] + stop, sides[1][0].upper() + sides[1][1:] + stop

@@ -3,8 +3,9 @@
     training text       the text once for each size N: documents of N consecutive sentences
     validation, test    documents of the largest size, once
 
-A blank line on both sides ends a document, and so does a pair that was dropped: what is joined was
-consecutive. A document that would have more than MOST_SUBWORDS subwords on a side ends earlier.
+A blank line on both sides ends a document, and so does a pair that was dropped, because only
+consecutive sentences are joined. A document ends early before one of its sides would have more than
+MOST_SUBWORDS subwords.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collab_common import BREAK
 from data_prep.check import SetReport
 from data_prep.parallel_text import Pair, lines_of, zipped
 
-#: Of a document, on each side: with the end of the sentence, fairseq's 1,024 positions are full.
+#: The most subwords of a document on each side: with the end symbol they fill fairseq's 1,024
+#: positions.
 MOST_SUBWORDS = 1_023
 
 
@@ -37,9 +39,9 @@ def join_documents(
     Args:
         segmented: files of subwords
         text: files of the same sentences as text; None for training text, which is not kept
-        report: which pairs were dropped; it counts the documents, and their subwords
-        sizes: numbers of sentences, ascending
-        between: what stands between two sentences of a text
+        report: says which pairs were dropped, and counts the documents and their subwords
+        sizes: numbers of sentences per document, ascending
+        between: text between two sentences of a document
     """
     files = [*segmented, *(text or ())]
     sentences = [path.rename(path.with_name(f"{path.name}.sentences")) for path in files]
@@ -65,10 +67,10 @@ def join_documents(
 def documents(
     sentences: Iterable[tuple[bool, Sentence]], sizes: Sequence[int], report: SetReport
 ) -> Iterator[list[Sentence]]:
-    """Yield the documents of all sizes; one that several sizes have is yielded once.
+    """Yield the documents of all sizes; a document that several sizes share is yielded once.
 
     Args:
-        sentences: whether a document starts with it, and the sentence
+        sentences: sentences, each with whether a document starts with it
     """
     under_way: dict[int, list[Sentence]] = {size: [] for size in sizes}
     the_end: tuple[bool, Sentence | None] = (True, None)

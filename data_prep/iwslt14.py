@@ -4,8 +4,8 @@ Variants:
 
     fairseq  what fairseq's prepare-iwslt14.sh makes: tokenised, lower-cased, every 23rd line of
              the training text to validate, five older sets together to test, 10,000 merges
-    paper3   as fairseq, with hyphens split in all sets, as arXiv 2305.14380's code does.
-             Its tokenised scores are higher for that: compare them with that paper's only.
+    paper3   as fairseq, with hyphens split in all sets, as the code of arXiv 2305.14380 does;
+             this raises tokenised scores, so compare them only with that paper's
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from data_prep.parallel_text import (
 from data_prep.published_corpus import command, tokenise_pair
 
 PROG = "fairseq-collab data iwslt14"
-# Where fairseq's script fetches from. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
+# fairseq's script downloads this. WIT3's own server (wit3.fbk.eu/archive/2014-01) is gone.
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14"
 PAIRS = ("de-en", "en-de", "it-en", "en-it", "en-fr")
 VARIANTS = {
@@ -53,13 +53,13 @@ _WRAPPING = re.compile("</?(?:title|description)>")
 
 
 def test_sets(pair: Languages) -> tuple[str, ...]:
-    """Return the sets that make up the test set, in order. Italian has another TEDX set."""
+    """Return the sets that are joined to the test set, in order; Italian has another TEDX set."""
     tedx = "TEDX.dev2014" if "it" in pair else "TEDX.dev2012"
     return ("TED.dev2010", tedx, "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
 def archive(pair: Languages) -> Archive:
-    """Return the archive of a direction: English-German has that of German-English."""
+    """Return the archive of a direction; English-German is in the archive of German-English."""
     name = "de-en" if pair == ("en", "de") else "-".join(pair)
     members = {f"train.tags.{lang}": f"{name}/train.tags.{name}.{lang}" for lang in pair}
     tests = {
@@ -73,7 +73,7 @@ def archive(pair: Languages) -> Archive:
 
 
 def corpus(variant: str, pair: Languages) -> Corpus:
-    """Return a variant of a direction."""
+    """Return the corpus of a variant in one direction."""
     splits_hyphens = variant == "paper3"
     about = {"corpus": "iwslt14", "variant": variant, "languages": list(pair)}
     return Corpus(
@@ -131,9 +131,9 @@ def _make_text(split_hyphens: bool, folder: Path, languages: Languages) -> None:
 
 
 def talk_lines(path: Path) -> Iterator[str]:
-    """Yield the sentences of a train.tags file: also titles, descriptions and names of speakers.
+    """Yield the sentences of a train.tags file, also titles, descriptions and names of speakers.
 
-    The file is not well-formed XML; these patterns are those of fairseq's script.
+    The file is not well-formed XML; the patterns are those of fairseq's script.
     """
     for line in lines_of(path):
         if not any(tag in line for tag in _METADATA):

@@ -1,7 +1,8 @@
 """Multi30k, task 1 (image captions), ready for fairseq: `fairseq-collab data multi30k`.
 
-The text comes from its public repository, or from a folder that already holds it. Licence: the
-Flickr30k terms, non-commercial research and education; so it is downloaded, not shipped.
+The text is downloaded from its public repository, or read from a folder that already holds it. It
+is not part of this project, because its licence, the Flickr30k terms, allows only non-commercial
+research and education.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LANGUAGES = ("en", "de")
 
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test1": "test_2017_flickr"}
 
-# of the decompressed text
+# hashes of the decompressed text
 SHA256 = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
@@ -37,7 +38,7 @@ SHA256 = {
 
 
 def fetch_text(folder: Path) -> None:
-    """Download the files that the folder lacks."""
+    """Download the files that the folder does not have yet."""
     for stem in SPLITS.values():
         for lang in LANGUAGES:
             name = f"{stem}.{lang}.gz"

@@ -34,10 +34,10 @@ def find_files(
     languages: Languages,
     needed: Sequence[str] = ("train", "valid"),
 ) -> dict[str, Pair]:
-    """Return source and target file of each split, in fairseq's order.
+    """Return the source and target file of each split, in fairseq's order.
 
     Args:
-        splits: None for train, valid, test, test.1, test.2, ... where they exist
+        splits: None for those of train, valid, test, test.1, test.2, ... that exist
     """
     check_folder(folder)
     usual = {"train": "train", "valid": "valid", "test": "test"}
@@ -52,7 +52,7 @@ def find_files(
             todo = f"name its files {name}.{languages[0]} and {name}.{languages[1]}"
             raise UserError(f"has no {name} set", folder, todo)
     tests = [name for name in splits if name.startswith("test")]
-    # fairseq numbers them by their order: a gap would give a set another one's name
+    # fairseq numbers test sets by their order: after a gap, a set would get another set's name
     expected = [f"test{n or ''}" for n in range(len(tests))]
     if set(tests) != set(expected):
         problem = f"the test sets are named {', '.join(tests)}"
@@ -71,7 +71,11 @@ def _candidates(folder: Path, stem: str, lang: str) -> list[Path]:
 
 
 def text_file(folder: Path, stem: str, lang: str) -> Path:
-    """Return the file STEM.LANG or STEM.LANG.gz; UserError unless exactly one of them exists."""
+    """Return the file STEM.LANG or STEM.LANG.gz.
+
+    Raises:
+        UserError: none of the two exists, or both do.
+    """
     paths = _candidates(folder, stem, lang)
     if not paths:
         raise UserError("file not found, with or without .gz", folder / f"{stem}.{lang}")
@@ -87,7 +91,7 @@ def pair_in(folder: Path, stem: str, languages: Languages, suffix: str = "") -> 
 
 
 def sibling(out: Path, suffix: str) -> Path:
-    """Return the folder OUT-WHAT."""
+    """Return the folder OUT-SUFFIX, next to OUT."""
     out = out.resolve()
     return out.with_name(f"{out.name}-{suffix}")
 
@@ -98,8 +102,8 @@ def sibling(out: Path, suffix: str) -> Path:
 def segments(path: Path) -> Iterator[str]:
     """Yield the segments of a test set in SGM or XML; entities stay as they are.
 
-    WMT's and IWSLT's mark-up is not well-formed XML. Line-wise patterns, as in the published
-    scripts, give the sentences of the published results.
+    The mark-up of WMT and IWSLT is not well-formed XML. The published scripts read it line by line
+    with these patterns, which gives the sentences of the published results.
     """
     for line in lines_of(path):
         if "<seg id" in line:
@@ -107,7 +111,7 @@ def segments(path: Path) -> Iterator[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write a text; return the number of lines."""
+    """Write a text, and return its number of lines."""
     count = 0
     with path.open("wb") as stream:
         for line in lines:
@@ -120,21 +124,29 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 
 def rewrite(sources: Pair, targets: Pair, change: Callable[[str], str] = str) -> Pair:
-    """Write both sides of a text, each line changed; return the targets."""
+    """Write both sides of a text with every line changed, and return ``targets``."""
     for source, target in zip(sources, targets, strict=True):
         write_lines(target, map(change, lines_of(source)))
     return targets
 
 
 def write_segments(originals: Pair, targets: Pair) -> int:
-    """Write the segments of both sides; return their number. UserError for unequal numbers."""
+    """Write the segments of both sides, and return their number.
+
+    Raises:
+        UserError: the sides have unequal numbers.
+    """
     pairs = zip(originals, targets, strict=True)
     counts = [write_lines(target, segments(source)) for source, target in pairs]
     return check_equal(originals, counts, "segments")
 
 
 def check_equal(pair: Pair, counts: Sequence[int], unit: str = "lines") -> int:
-    """Return the number of lines of both sides. UserError with both files if they differ."""
+    """Return the number of lines, which both sides must have.
+
+    Raises:
+        UserError: the numbers differ; the error names both files.
+    """
     if counts[0] != counts[1]:
         raise UserError(
             f"unequal line counts: {pair[0]} has {counts[0]:,} {unit}, {pair[1]} has {counts[1]:,}",
@@ -144,7 +156,11 @@ def check_equal(pair: Pair, counts: Sequence[int], unit: str = "lines") -> int:
 
 
 def zipped(pair: Pair, read: Callable[[Path], Iterator[Line]]) -> Iterator[tuple[Line, Line]]:
-    """Yield lines of both sides, as ``read`` gives them; UserError where one side ends first."""
+    """Yield pairs of lines, as ``read`` gives the lines of each side.
+
+    Raises:
+        UserError: one side ends before the other.
+    """
     for source, target in zip_longest(*map(read, pair)):
         if source is None or target is None:
             check_equal(pair, [count_lines(path) for path in pair])
@@ -152,7 +168,7 @@ def zipped(pair: Pair, read: Callable[[Path], Iterator[Line]]) -> Iterator[tuple
 
 
 def join(parts: Sequence[Pair], targets: Pair) -> None:
-    """Write ``parts`` one after the other, and remove them; each must end in a newline."""
+    """Write ``parts`` one after another and remove them; each part must end in a newline."""
     for side, target in enumerate(targets):
         with target.open("wb") as stream:
             for part in parts:
@@ -162,7 +178,7 @@ def join(parts: Sequence[Pair], targets: Pair) -> None:
 
 
 def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> None:
-    """Move each ``every``-th pair (from 1) of a text to ``carved``, the others to ``rest``."""
+    """Move each ``every``-th pair (from 1) of a text to ``carved``, and the others to ``rest``."""
     for source, remaining, taken in zip(pair, rest, carved, strict=True):
         with source.open("rb") as lines, remaining.open("wb") as out, taken.open("wb") as taken_out:
             for number, line in enumerate(lines, 1):
@@ -170,5 +186,5 @@ def carve(pair: Pair, every: int, rest: Pair, carved: Pair) -> None:
 
 
 def without_typographic_apostrophes(line: str) -> str:
-    """Replace U+2019 by an apostrophe, as fairseq's scripts do in test sets (only there)."""
+    """Replace U+2019 by an apostrophe, as fairseq's scripts do, but only in test sets."""
     return line.replace("\u2019", "'")

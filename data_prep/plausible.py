@@ -1,6 +1,7 @@
-"""Compare the sets of a corpus: swapped files and shifted lines are no fault of any single line.
+"""Compare the sets of a corpus, to find swapped files and shifted lines.
 
-A model trains on them without an error, and translates badly.
+No single line of these shows a fault: a model trains on them without an error, and translates
+badly.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ SHARE = 0.1  # of the blocks without agreement is suspicious
 def suspicions(texts: Mapping[str, Pair], languages: Languages) -> Iterator[str]:
     """Yield a warning for each text in the other language, and each set whose lines are no pairs.
 
-    Files that are swapped in all sets are no fault that a comparison of sets shows.
+    A text seems to be in the other language if its characters are nearer to the other side of the
+    validation set than to its own.  The lines of a set seem to be no pairs if in many blocks the
+    lengths of both sides agree less than half as well as in the best set.  A block whose lengths
+    vary less than those of its translations, as in sorted text, shows nothing.
 
-    Languages: its characters are nearer to the other side of the validation set than to its own.
-    Pairs: many blocks have less than half the agreement of lengths of the best set.  A block whose
-    lengths vary less than those of its translations, as in sorted text, shows nothing.
+    If the files of all sets are swapped, no comparison of the sets can show it.
     """
     letters = {split: [_letters(path) for path in pair] for split, pair in texts.items()}
     for split in letters if "valid" in letters else ():
@@ -39,7 +41,10 @@ def suspicions(texts: Mapping[str, Pair], languages: Languages) -> Iterator[str]
             references = letters["valid"][side], letters["valid"][1 - side]
             own, other = (_distance(letters[split][side], reference) for reference in references)
             if other < NEARER * own:
-                yield f"{split}.{lang} has the characters of valid.{languages[1 - side]}: swapped?"
+                yield (
+                    f"{split}.{lang} has the characters of valid.{languages[1 - side]}: "
+                    "are the files swapped?"
+                )
     lengths = {split: blocks for split, pair in texts.items() if (blocks := _blocks(pair))}
     if not lengths:
         return
@@ -54,19 +59,19 @@ def suspicions(texts: Mapping[str, Pair], languages: Languages) -> Iterator[str]
 
 
 def _letters(path: Path) -> dict[str, float]:
-    """Relative frequencies of characters."""
+    """Return the relative frequencies of the characters of a text."""
     lines = (row.decode("utf-8", "replace") for row in islice(rows_of(path), SAMPLE))
     counts = Counter(letter for line in lines for letter in line if not letter.isspace())
     return {letter: count / counts.total() for letter, count in counts.items()}
 
 
 def _distance(p: Mapping[str, float], q: Mapping[str, float]) -> float:
-    """Half the sum of absolute differences: from 0 for equal distributions to 1."""
+    """Return half the sum of the absolute differences: 0 for equal distributions, at most 1."""
     return sum(abs(p.get(letter, 0) - q.get(letter, 0)) for letter in p.keys() | q.keys()) / 2
 
 
 class _Blocks(NamedTuple):
-    """Of each block of pairs, where a and b are logarithms of lengths in bytes."""
+    """Measures of each block of pairs; a and b are the logarithms of the lengths in bytes."""
 
     difference: Values  # var(a - b)
     agreement: Values  # 1 - var(a - b) / (var(a) + var(b)), with a's and b's of the whole text
@@ -74,7 +79,7 @@ class _Blocks(NamedTuple):
 
 
 def _blocks(pair: Pair) -> _Blocks | None:
-    """Compare lengths in each block of pairs; None for a short text, or one of equal lengths."""
+    """Compare the lengths in each block of pairs; None for a short text, or for equal lengths."""
     rows, pairs = [], zip(*map(rows_of, pair), strict=False)
     while len(block := [[len(row) for row in rows] for rows in islice(pairs, BLOCK)]) >= LEAST:
         a, b = np.log(block).T

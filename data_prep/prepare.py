@@ -37,7 +37,7 @@ from data_prep.parallel_text import Languages, Pair, find_files, lines_of, pair_
 from data_prep.plausible import suspicions
 
 PROG = "fairseq-collab data prepare"
-#: The form of text in tokens that are somebody's own.
+#: The form of text that the user has tokenised.
 TOKENS: Json = {"moses": False, "lowercased": False, "hyphens": None, "subwords": SUBWORD_NMT}
 
 
@@ -50,20 +50,20 @@ def prepare(
     allowed_loss: float = ALLOWED_LOSS,
     force: bool = False,
 ) -> Path:
-    """Make ``out``, unless it exists; return it.
+    """Make the data folder ``out``, unless it exists, and return it.
 
     Args:
         text: folder with STEM.LANG (or STEM.LANG.gz) for each split and language
-        jobs: processes of fairseq-preprocess; they change no byte of the result
-        allowed_loss: share of a set that faults may cost
+        jobs: number of processes of fairseq-preprocess, which does not change the result
+        allowed_loss: largest share of a set that may be dropped as faulty
         force: rebuild ``out`` if it was made from something else
     """
     if corpus.languages[0] == corpus.languages[1]:
         raise UserError(f"source and target language are both {corpus.languages[0]!r}")
     for lang in corpus.languages:
         if (name := re.sub(r"\W", "_", lang)) != lang:  # as fairseq parses SPLIT.SOURCE-TARGET.LANG
-            todo = f"name the files of its text .{name}, and give {name}"
-            raise UserError("fairseq cannot use this name of a language", lang, todo)
+            todo = f"rename the files of this language to end in .{name}, and give {name}"
+            raise UserError("fairseq cannot use this as the name of a language", lang, todo)
     needed = () if corpus.like else ("train", "valid")
     files = find_files(text, corpus.splits, corpus.languages, needed)
     is_new = build_folder(
@@ -77,8 +77,8 @@ def prepare(
 
 
 def _identity(corpus: Corpus, text: Path, files: Mapping[str, Pair]) -> Json:
-    """Return what decides on the result: options, and the hash of every input."""
-    names = {  # compressed or not
+    """Return everything that decides about the result: options, and the hash of every input."""
+    names = {  # the same hash, whether compressed or not
         path: path.relative_to(text).as_posix().removesuffix(".gz")
         for pair in files.values()
         for path in pair
@@ -97,7 +97,7 @@ def _identity(corpus: Corpus, text: Path, files: Mapping[str, Pair]) -> Json:
 
 
 def _check_for_breaks(dictionary: Path) -> None:
-    """Raise UserError for a dictionary that was made without documents."""
+    """Raise UserError for a dictionary that cannot hold documents, because it has no break."""
     if not any(line.startswith(f"{BREAK} ") for line in lines_of(dictionary)):
         todo = "leave --documents out, or give a folder that was made with it"
         raise UserError(f"has no symbol {BREAK} to join sentences with", dictionary, todo)
@@ -111,7 +111,7 @@ def _build(
     jobs: int,
     allowed_loss: float,
 ) -> Json:
-    """Fill the folder; return content of the manifest."""
+    """Fill the folder, and return further content of its manifest."""
     (folder / "raw").mkdir()
     raw = {split: pair_in(folder / "raw", split, corpus.languages) for split in files}
     kept = None if corpus.archives else raw
@@ -179,7 +179,7 @@ def _segment(
 
 
 def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> None:
-    """Drop segmented pairs for their lengths, if the corpus asks for it."""
+    """Drop segmented pairs whose lengths are beyond the limits of the corpus, if it has any."""
     for split, limits in corpus.cleaned.items():
         pair = pair_in(folder, split, corpus.languages)
         before = pair_in(folder, f"{split}.all", corpus.languages)
@@ -193,7 +193,7 @@ def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> No
 def _join(
     corpus: Corpus, texts: Mapping[str, Pair], reports: Mapping[str, SetReport], folder: Path
 ) -> None:
-    """Join the sentences of every set to documents, if the corpus asks for it."""
+    """Join the sentences of every set to documents, if the corpus has documents."""
     if not corpus.documents:
         return
     # pieces of sentencepiece have the blank within them, so its texts have one on one side only
@@ -208,9 +208,10 @@ def _join(
 def binarise(
     folder: Path, splits: Sequence[str], languages: Languages, options: Sequence[str], jobs: int
 ) -> None:
-    """Run fairseq-preprocess on the texts SPLIT.LANG of ``folder``, and write into it.
+    """Run fairseq-preprocess on the texts SPLIT.LANG of ``folder``, and write into the folder.
 
-    Raises UserError with the program's last lines if it fails.
+    Raises:
+        UserError: the program fails; the error has its last lines.
     """
     arguments = ["--source-lang", languages[0], "--target-lang", languages[1], *options]
     for option in ("train", "valid", "test"):
@@ -225,18 +226,18 @@ def binarise(
     if done.returncode:
         output = " | ".join(line.strip() for line in done.stdout.splitlines()[-5:])
         raise UserError(f"fairseq-preprocess failed with status {done.returncode}: {output}")
-    (folder / "preprocess.log").unlink(missing_ok=True)  # it has the number of processes in it
+    (folder / "preprocess.log").unlink(missing_ok=True)  # it names the number of processes
 
 
 def count_unknown(folder: Path, split: str, languages: Languages, report: SetReport) -> None:
-    """Count the lines of a set with a subword that fairseq's dictionary of its side lacks.
+    """Count the lines of a set with a subword that the dictionary of their side lacks.
 
-    For example characters that the training text does not have, or all those of another script with
-    the subwords of another folder.
+    Examples are characters that the training text does not have, and, with the subwords of another
+    folder, all characters of another script.
     """
     for text, lang in zip(pair_in(folder, split, languages), languages, strict=True):
         known = {row.split(" ")[0] for row in lines_of(folder / f"dict.{lang}.txt")}
-        known |= subwords.SYMBOLS  # text as published may have them, and they are counted there
+        known |= subwords.SYMBOLS  # text as published may have these words; check_set counts them
         for line in lines_of(text):
             if unknown := [unit for unit in line.split() if unit not in known]:
                 report.unknown += 1
@@ -244,7 +245,7 @@ def count_unknown(folder: Path, split: str, languages: Languages, report: SetRep
 
 
 def check_binarised(folder: Path, split: str, languages: Languages, expected: int) -> None:
-    """Raise UserError unless both sides hold the sentences given to fairseq, to the last byte."""
+    """Raise UserError unless both sides hold the given number of sentences, to the last byte."""
     for lang in languages:
         index = folder / f"{split}.{'-'.join(languages)}.{lang}.idx"
         if (number := sentences_in(index)) != expected:
@@ -261,7 +262,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> None:
-    """Add the options of every command that prepares text which is not a published corpus."""
+    """Add the options of every command that prepares text other than a published corpus."""
     add_output_options(parser)
     parser.add_argument(
         "--vocab-size", type=positive, default=vocab_size, metavar="N",
@@ -276,14 +277,14 @@ def add_prepare_options(parser: argparse.ArgumentParser, vocab_size: int) -> Non
 
 
 def prepare_as_asked(args: argparse.Namespace, text: Path, **more: Any) -> Path:
-    """Prepare text as ``add_prepare_options`` and --source-lang, --target-lang ask."""
+    """Prepare text as ``--source-lang``, ``--target-lang`` and ``add_prepare_options`` say."""
     corpus = Corpus((args.source_lang, args.target_lang), args.vocab_size, **more)
     build_options = {"jobs": args.jobs, "allowed_loss": args.allow_loss, "force": args.force}
     return prepare(corpus, text, args.out, **build_options)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """Return numbers of sentences, ascending."""
+    """Parse numbers of sentences, and return them ascending."""
     return tuple(sorted({positive(size) for size in text.split(",")}))
 
 

@@ -27,9 +27,14 @@ from data_prep.prepare import add_output_options, prepare
 
 
 def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: bool) -> None:
-    """Write the tokens of both sides, joined by blanks; ``steps``: options of ``moses.pipeline``.
+    """Write the tokens of both sides, joined by blanks.
 
-    Raises UserError, with file and line, for text that is not UTF-8, and for unequal line counts.
+    Args:
+        steps: options of ``moses.pipeline``
+
+    Raises:
+        UserError: a line is not UTF-8 (the error names file and line), or the sides have unequal
+            numbers of lines.
     """
     counts = [
         write_lines(target, map(pipeline(lang, **steps), lines_of(source)))
@@ -39,7 +44,7 @@ def tokenise_pair(sources: Pair, targets: Pair, languages: Languages, **steps: b
 
 
 def find_archives(corpus: Corpus, out: Path, folder: Path | None = None) -> dict[str, Path]:
-    """Return the archives in ``folder``, or downloaded to OUT-archives, by name."""
+    """Return the archives by name: those in ``folder``, or downloaded to OUT-archives."""
     paths = {}
     for archive in corpus.archives:
         path = paths[archive.name] = (folder or sibling(out, "archives")) / archive.name
@@ -53,7 +58,7 @@ def find_archives(corpus: Corpus, out: Path, folder: Path | None = None) -> dict
 def make_text(
     corpus: Corpus, out: Path, archives: Mapping[str, Path], *, force: bool = False
 ) -> Path:
-    """Make OUT-text from the archives; return it."""
+    """Make OUT-text from the archives, and return it."""
 
     def build(folder: Path) -> Json:
         for name in ("original", "scratch", "raw"):
@@ -75,7 +80,7 @@ def make_text(
 def make(
     corpus: Corpus, out: Path, folder: Path | None = None, jobs: int = 1, force: bool = False
 ) -> Path:
-    """Make OUT-archives, OUT-text and OUT; return OUT."""
+    """Make OUT-archives, OUT-text and OUT, and return OUT."""
     text = make_text(corpus, out, find_archives(corpus, out, folder), force=force)
     return prepare(corpus, text, out, jobs=jobs, force=force)
 
@@ -88,7 +93,12 @@ def command(
     corpus_for: Callable[[str, Languages], Corpus],
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run the command of a corpus. ``variants`` maps names to help; the first is the default."""
+    """Run the command of a corpus.
+
+    Args:
+        variants: help texts by the names of variants; the first one is the default
+        pairs: pairs of languages; the first one is the default
+    """
     parser = Parser(prog=prog, description=description)
     first = next(iter(variants))
     described = "; ".join(f"{name}: {text}" for name, text in variants.items())

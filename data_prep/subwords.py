@@ -3,8 +3,8 @@
 sentencepiece   one BPE model of raw text (Kudo and Richardson 2018), which changes no character:
                 sentencepiece's own rule (NFKC) would turn m² into m2, and full-width marks into
                 ASCII, so that a perfect translation would not equal its reference
-subword_nmt     merges of characters within tokens, '@@' marks all but a word's last unit
-                (Sennrich, Haddow, Birch 2016); the program that the papers' recipes use
+subword_nmt     merges of characters within tokens (Sennrich, Haddow, Birch 2016); '@@' marks every
+                unit of a word but its last one; the papers' recipes use this program
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
 #: What sentencepiece writes for a blank.
 BLANK = "\u2581"
-#: White space at which fairseq splits a line into words, but a blank: models read it as a blank, or
-#: fairseq would drop it from within a piece.
+#: White space other than a blank, at which fairseq also splits a line into words: models read it as
+#: a blank, because fairseq would drop it within a piece.
 WHITE_SPACE = [
     char for char in map(chr, range(sys.maxunicode + 1)) if re.match(r"\s", char) and char != " "
 ]
-#: Words that fairseq's dictionaries begin with: the same words in a text are read as these.
+#: The symbols that fairseq's dictionaries begin with; fairseq reads equal words as symbols.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
 
 
@@ -48,12 +48,14 @@ SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
 
 
 def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[str] = ()) -> None:
-    """Train on all lines of ``texts``, in this order; write the model.
+    """Train sentencepiece on all lines of ``texts``, in this order, and write the model.
 
     Args:
-        symbols: words that are pieces whatever the text
+        symbols: words that are always pieces, whatever the text
 
-    Raises UserError where the text has too few different words, or only lines that are too long.
+    Raises:
+        UserError: the text has too few different words or too many characters, or all its lines are
+            too long.
     """
     _say_what_is_left_out(texts)
     written, lines = io.BytesIO(), chain.from_iterable(lines_of(path.resolve()) for path in texts)
@@ -80,22 +82,24 @@ def train_pieces(texts: Pair, vocab_size: int, model: Path, symbols: Sequence[st
         reason = str(error).rpartition("] ")[2].strip().removesuffix(".")
         problem = f"sentencepiece cannot learn a vocabulary of {vocab_size} ({reason})"
         todo = (
-            "give a larger --vocab-size (the text has more characters), or a smaller one (it has "
-            "too few words), as the reason says"
+            "give a larger --vocab-size if it is below the number of different characters, or a "
+            "smaller one if the text has too few different words"
         )
         raise UserError(problem, texts[0].name, todo) from None
     model.write_bytes(written.getvalue())
 
 
 def _say_what_is_left_out(texts: Pair) -> None:
-    """Say how many lines are too long to learn from; UserError if all are."""
+    """Print how many lines are too long to learn from; raise UserError if all are."""
     number = left_out = 0
     for line in chain.from_iterable(map(lines_of, texts)):
         number += 1
         left_out += len(line.encode()) > LONGEST_FOR_TRAINING
     if left_out == number:
         problem = f"all {left_out:,} lines are longer than {LONGEST_FOR_TRAINING:,} bytes"
-        raise UserError(f"{problem}: nothing to learn subwords from", texts[0], "split the lines")
+        raise UserError(
+            f"{problem}, so there is nothing to learn subwords from", texts[0], "split the lines"
+        )
     if left_out:
         print(
             f"{left_out:,} of {number:,} lines are longer than {LONGEST_FOR_TRAINING:,} bytes: "
@@ -105,9 +109,10 @@ def _say_what_is_left_out(texts: Pair) -> None:
 
 
 def pieces_of(model: Path) -> Callable[[str], list[str]]:
-    """Return a segmenter of raw lines; none of its pieces is one of SYMBOLS (a test tries it).
+    """Return a function that splits raw lines into pieces; none of these is one of SYMBOLS.
 
-    Raises UserError for a model with byte fallback, whose bytes fairseq does not join again.
+    Raises:
+        UserError: the model has byte fallback, and fairseq does not join bytes again.
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     if any(processor.is_byte(number) for number in range(processor.get_piece_size())):
@@ -120,9 +125,10 @@ def pieces_of(model: Path) -> Callable[[str], list[str]]:
 
 
 def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
-    """Learn merges on both texts together, in this order.
+    """Learn merges on both texts together, in this order, and write them.
 
-    Raises UserError for a text without a word of two letters.
+    Raises:
+        UserError: the text has no word of two letters.
     """
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(path.open(encoding="utf-8", newline="\n")) for path in texts]
@@ -136,33 +142,36 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
 
 
 def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
-    """Return a segmenter of lines of tokens. Raises UserError for a file that holds no codes.
+    """Return a function that splits a line of tokens into subwords, joined by blanks.
 
     Args:
         whole: tokens that are not split
+
+    Raises:
+        UserError: the file is not one of subword-nmt's codes.
     """
     try:
         with codes.open(encoding="utf-8", newline="\n") as stream:
             bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
-    except (SystemExit, ValueError) as error:  # the program ends where a line is no merge
+    except (SystemExit, ValueError) as error:  # subword-nmt exits at a line that is not a merge
         todo = "learn them again, or give a file that subword-nmt wrote"
         raise UserError("is not a file of BPE codes", codes, todo) from error
     return lambda line: bpe.segment(_with_blanks(line))
 
 
 def units_of(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], list[str]]:
-    """Return a segmenter of lines of tokens into units, as ``segmenter`` into a line."""
+    """Return a function like that of ``segmenter`` that returns a list of subwords."""
     segment = segmenter(codes, whole)
     return lambda line: segment(line).split()
 
 
 def _with_blanks(line: str) -> str:
-    """Replace white space by blanks: fairseq ends a token at a no-break space, and drops it."""
+    """Replace white space by blanks, because fairseq would split at it, and drop it."""
     return " ".join(line.split())
 
 
 def are_codes(path: Path) -> bool:
-    """Return whether a file starts as codes of subword-nmt do."""
+    """Return whether a file starts like the codes of subword-nmt."""
     with path.open("rb") as file:
         return file.read(9) == b"#version:"
 
@@ -171,10 +180,10 @@ def are_codes(path: Path) -> bool:
 
 
 def rejoined(units: Sequence[str], mark: str = "") -> str:
-    """The text that fairseq makes of subwords again (``--post-process``).
+    """Return the text that fairseq makes of subwords with ``--post-process``.
 
     Args:
-        mark: at the end of all units but a word's last; without one, units are of sentencepiece
+        mark: mark at the end of each unit that is not a word's last; "" for pieces of sentencepiece
     """
     line = " ".join(" ".join(units).split())  # fairseq splits a line at every white space
     if mark:
@@ -192,17 +201,19 @@ def write_subwords(
     symbols: Collection[str] = SYMBOLS,
     mark: str = "",
 ) -> None:
-    """Write both sides of a text as subwords joined by blanks; count them in the report.
+    """Write both sides of a text as subwords joined by blanks, and count them in the report.
 
     Some faults appear only now.  Normalisation empties some lines, for example one of zero-width
-    spaces.  A token such as ``<unk>`` is a symbol if it stays whole; one that ends with ``@@`` is
-    joined to the next.
+    spaces.  A token such as ``<unk>`` is a symbol if it stays whole; a token that ends with ``@@``
+    would be joined to the next one.
 
     Args:
-        segment: subwords of a line
-        drop: whether a pair with a fault is dropped or an error; None keeps it (text as published)
+        segment: function that splits a line into subwords
+        drop: whether a pair with a fault is dropped (True) or an error (False); None keeps it, for
+            text as published
         symbols: subwords that no text may have
-        mark: at the end of all units but a word's last, if there is one: no word may end with it
+        mark: mark at the end of each unit that is not a word's last, if there is one; no word of
+            the text may end with it
     """
     with targets[0].open("wb") as source_out, targets[1].open("wb") as target_out:
         for number, lines in enumerate(zip(*map(lines_of, sources), strict=True), 1):

@@ -50,7 +50,8 @@ VARIANTS = {
     "google": "Google's ready-made wmt16_en_de (en-de only)",
 }
 PAIRS = ("en-de", "en-fr")
-#: By the pair, in the order of fairseq's scripts, which decides on what validates.
+#: Archives of the training text by pair, in the order of fairseq's scripts: the order decides which
+#: pairs validate.
 TRAINING = {
     "en-de": ("europarl-v7", "commoncrawl", "news-commentary-v9"),
     "en-fr": ("europarl-v7", "commoncrawl", "undoc.2000", "news-commentary-v9", "giga-fren"),
@@ -65,10 +66,10 @@ _FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "h
 # ---- archives ------------------------------------------------------------------------------------
 
 _STATMT = "http://www.statmt.org"
-# Answers with a page that asks for a confirmation: take the file with a browser, give --from.
+# Google asks for a confirmation on a page: download the file with a browser, and give --from.
 _GOOGLE = "https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8"
 
-# Of training text: an archive's path, that of its members, its hash; {pair} is de-en or fr-en.
+# Training text: paths of an archive and of its members, and its hash; {pair} is de-en or fr-en.
 _TRAINING = {
     "europarl-v7": (
         "wmt13/training-parallel-europarl-v7.tgz",
@@ -108,7 +109,7 @@ def _statmt(path: str, members: dict[str, str], known_hash: str) -> Archive:
 
 
 def training(name: str, languages: Languages) -> Archive:
-    """Return a corpus' archive: NAME.LANG for both languages, English first."""
+    """Return an archive of training text: NAME.LANG for both languages, English first."""
     path, member, known_hash = _TRAINING[name]
     pair = f"{languages[1]}-en"
     members = {f"{name}.{lang}": member.format(pair=pair, lang=lang) for lang in languages}
@@ -116,13 +117,13 @@ def training(name: str, languages: Languages) -> Archive:
 
 
 def newstest2013(languages: Languages) -> Archive:
-    """Return WMT14's development sets."""
+    """Return the archive of WMT14's development sets."""
     members = {f"newstest2013.{lang}": f"dev/newstest2013.{lang}" for lang in languages}
     return _statmt("wmt14/dev.tgz", members, "md5:88ba3fc60b2278d59277122e1c7dd6e7")
 
 
 def newstest2014(languages: Languages) -> Archive:
-    """Return WMT14's test sets, whole, from English."""
+    """Return the archive of WMT14's complete test sets, from English."""
     stem = f"test-full/newstest2014-{languages[1]}en"
     members = {
         f"newstest2014.{lang}.sgm": f"{stem}-{kind}.{lang}.sgm"
@@ -143,7 +144,7 @@ READY_MADE = Archive(
 
 
 def corpus(variant: str, languages: Languages = ("en", "de")) -> Corpus:
-    """Return a variant of a pair."""
+    """Return the corpus of a variant and a pair of languages."""
     pair = "-".join(languages)
     about = {"corpus": "wmt14", "variant": variant, "languages": list(languages)}
     test = newstest2014(languages)
@@ -208,7 +209,7 @@ def _text(variant: str, folder: Path, languages: Languages) -> None:
 
 
 def _ready_made_text(folder: Path, languages: Languages) -> None:
-    """Copy everything, and take the reference, as sacreBLEU reads it, from WMT's own archive."""
+    """Copy the text, and take the reference, as sacreBLEU reads it, from WMT's own archive."""
     pair_at = partial(pair_in, folder, languages=languages)
     published = pair_at("original/newstest2014", suffix=".sgm")
     sentences = write_segments(published, pair_at("raw/test"))
