@@ -3,7 +3,7 @@
 Importing it registers all architectures and criterions.
 """
 
-import fairseq_compat  # first: it lets fairseq be imported at all
+import fairseq_compat  # first: without it, fairseq cannot be imported
 
 fairseq_compat.require_fairseq()
 # isort: split

@@ -74,7 +74,7 @@ class HeadAttention(nn.Module):
     #: Whether a decoder keeps a latent, of which keys and values are linear maps, instead of both:
     #: see :mod:`fairseq_collab.attention.latent`.
     has_latent = False
-    #: Bits of a cached number: 8, 4, or 0 without rounding; the whole pass rounds, too.
+    #: Bits of a cached number: 8, 4, or 0 without rounding; a pass over a whole text also rounds.
     cache_bits = 0
 
     def __init__(self, embed_dim: int, *, dropout: float = 0.0):
@@ -99,7 +99,7 @@ class HeadAttention(nn.Module):
         raise NotImplementedError
 
     def project_both(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, for variants where both have a part in common: a latent as cached."""
+        """Keys and values; variants may compute both from a common part: a latent as cached."""
         return self.project_key(y), self.project_value(y)
 
     def project_latent(self, y: Tensor) -> Tensor:
@@ -124,11 +124,15 @@ class HeadAttention(nn.Module):
     # ---- what all variants share -----------------------------------------------------------------
 
     def describe(self) -> Signature:
-        """The present values of :attr:`signature_type`."""
+        """Return the present values of :attr:`signature_type`."""
         return self.signature_type.of(self)
 
     def cached_bits_per_token(self, unrounded: int = 32) -> tuple[int, int]:
-        """Bits of one token's ``(keys, values)`` in the cache; ``unrounded``: of a plain number."""
+        """Return the bits of one token's ``(keys, values)`` in the cache.
+
+        Args:
+            unrounded: bits of a number if the cache is not rounded.
+        """
         keys, values = self.cached_floats_per_token()
         if not self.cache_bits:
             return keys * unrounded, values * unrounded
@@ -149,7 +153,7 @@ class HeadAttention(nn.Module):
         destination[f"{prefix}signature"] = self.describe().to_tensor()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.pop(f"{prefix}signature", None)  # the whole model has compared it
+        state_dict.pop(f"{prefix}signature", None)  # the model compares all signatures at once
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(
@@ -211,10 +215,10 @@ class HeadAttention(nn.Module):
     def _attend(
         self, q: Tensor, context: AnyContext, attn_mask: Tensor | None, weigh: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, if to ``weigh``.
+        """Return the outputs of all heads ``(B, H, T, h_v)`` and their weights ``(B, H, T, S)``.
 
-        Some ways to compute the outputs find weights, too, which are then returned in any case;
-        over a context in parts there are none.
+        Weights are None unless ``weigh`` asks for them or they are found on the way to the outputs;
+        for a context in parts they are always None.
         """
         if isinstance(context, ContextInParts):
             return heads_in_parts(q, context), None
@@ -246,7 +250,7 @@ class HeadAttention(nn.Module):
         incremental_state: IncrementalState | None,
         static_kv: bool,
     ) -> AnyContext:
-        """The keys and values of ``key (S, B, d_y)`` and of the cache, or the latent as both."""
+        """Return keys and values of ``key (S, B, d_y)`` and of the cache, or the latent as both."""
         cache = self._cache(incremental_state)
         if static_kv and cache is not None:
             return cache.context(cache.mask)
@@ -266,7 +270,7 @@ class HeadAttention(nn.Module):
             self.keep(incremental_state, cache)
             return cache.context(mask)
         if mask is not None:
-            raise ValueError("padding of a step belongs into the decoder's beam history")
+            raise ValueError("padding of a step belongs in the decoder's beam history")
         if cache is None:
             cache = Cache(k, v, bits=self.cache_bits)
             self.keep(incremental_state, cache)
@@ -290,8 +294,8 @@ class HeadAttention(nn.Module):
     ) -> IncrementalState:
         """Follow the decoder's beam history, which ``new_order`` has reordered already.
 
-        The beams of a sentence share its keys and values.  So these move only where sentences do,
-        as when one is finished and leaves the batch, and where the history drops slots.
+        The beams of a sentence share its keys and values.  So these move only if sentences move,
+        for example because one is finished and leaves the batch, or if the history drops slots.
         """
         cache = self._cache(incremental_state)
         if cache is not None:

@@ -42,7 +42,7 @@ def make_linear(in_features: int, out_features: int, bias: bool = True) -> nn.Li
 
 
 def projection_of(weight: Tensor, bias: Tensor) -> nn.Linear:
-    """Make a trained projection from ``weight (out, in)`` and ``bias (out)``, without a draw."""
+    """Make a trained projection from ``weight (out, in)`` and ``bias (out)``; draw no numbers."""
     projection = _linear_without_draw(weight.size(1), weight.size(0))
     projection.weight = nn.Parameter(weight.detach().clone())
     projection.bias = nn.Parameter(bias.detach().clone())
@@ -78,7 +78,11 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def init_projection(projection: nn.Linear, same_dims: bool) -> None:
-    """Initialise as fairseq does: Xavier, with gain 1/sqrt(2) where all inputs have size ``d``."""
+    """Initialise a projection as fairseq does: Xavier, with gain 1/sqrt(2) or 1.
+
+    Args:
+        same_dims: whether all inputs of the attention have size ``d``, which gives gain 1/sqrt(2).
+    """
     nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
 
 
@@ -92,13 +96,13 @@ def init_output(projection: nn.Linear) -> None:
 
 
 def scaling(scale: str, embed_dim: int, num_heads: int, scored_size: float) -> float:
-    """Return the factor of the scores: ``scored_size^-0.5``, or for ``embed`` ``(d/H)^-0.5``."""
+    """Return the factor of the scores: ``scored_size^-0.5``, or ``(d/H)^-0.5`` for ``embed``."""
     check_choice("attention scale", scale, SCALES)
     return (scored_size if scale == "key" else embed_dim / max(num_heads, 1)) ** -0.5
 
 
 def check_sizes(least: int = 1, most: float = math.inf, **sizes: int) -> None:
-    """Raise ValueError, with its name, for a size below ``least`` or above ``most``."""
+    """Raise ValueError, with the name of the size, for a size below ``least`` or above ``most``."""
     for name, size in sizes.items():
         if size < least:
             raise ValueError(f"{name} is {size}; it must be at least {least}")
@@ -108,13 +112,13 @@ def check_sizes(least: int = 1, most: float = math.inf, **sizes: int) -> None:
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError, with the choices, for an unknown one."""
+    """Raise ValueError, with the choices, unless ``value`` is one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
 def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
-    """Return ``size``, or else ``d/H``, which must be whole; ``d`` without heads."""
+    """Return ``size``, or else ``d/H``, which must be a whole number; ``d`` without heads."""
     if size is None and num_heads and embed_dim % num_heads:
         raise ValueError(
             f"the model size {embed_dim} does not divide by {num_heads} heads: "
@@ -126,7 +130,7 @@ def head_size(size: int | None, embed_dim: int, num_heads: int) -> int:
 
 
 def check_shared_evenly(num_heads: int, groups: int, shared: str) -> None:
-    """Raise ValueError if ``num_heads`` do not share their ``groups`` evenly."""
+    """Raise ValueError unless ``num_heads`` is a multiple of ``groups``."""
     if num_heads % groups:
         raise ValueError(
             f"{num_heads} heads do not share {groups} {shared} evenly: give a number that divides "

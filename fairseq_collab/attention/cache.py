@@ -39,7 +39,7 @@ from fairseq_collab.attention.rounding import pack, rounded, unpack
 IncrementalState = dict[str, dict[str, Any]]
 #: Slots are allocated for this many steps at a time, or for an eighth of the present ones, if more.
 _CHUNK = 16
-#: Steps from one search for dead slots to the next, which waits for a GPU.
+#: Steps between two searches for dead slots; each search waits for a GPU.
 DROP_EVERY = 16
 #: Dead slots are dropped once they are this share of the live ones.  Reading dead slots in every
 #: step costs time, and copying the live ones does.  At 200 tokens, shares from a half to a 32nd
@@ -60,7 +60,7 @@ class Context(NamedTuple):
 
 
 class PackedContext(NamedTuple):
-    """The same, as a cache keeps rounded numbers."""
+    """Keys, values and mask with rounded numbers, as a cache keeps them."""
 
     keys: Slots
     #: ``keys`` itself where one tensor is both.
@@ -68,7 +68,7 @@ class PackedContext(NamedTuple):
     mask: Tensor | None
 
     def unpacked(self) -> Context:
-        """The rounded numbers themselves."""
+        """Return the context with the rounded numbers unpacked."""
         keys = self.keys.numbers()
         values = keys if self.values is self.keys else self.values.numbers()
         return Context(keys, values, self.mask)
@@ -98,7 +98,7 @@ class Cache:
         self.values = self.keys if values is keys else Slots(values, bits)
 
     def context(self, mask: Tensor | None) -> Context | PackedContext:
-        """All keys and values so far."""
+        """Return all keys and values so far."""
         if self.keys.bits:
             return PackedContext(self.keys, self.values, mask)
         return Context(self.keys.filled, self.values.filled, mask)
@@ -141,7 +141,7 @@ class Slots:
 
     @property
     def filled(self) -> Tensor:
-        """What is kept, without a copy: ``(B, G, slots, e)``, or ``(B, 1, slots, bytes)``."""
+        """Return what is kept, not a copy: ``(B, G, slots, e)``, or ``(B, 1, slots, bytes)``."""
         return self._buffer[:, :, : self._filled]
 
     def numbers(self, which: slice = slice(None)) -> Tensor:
@@ -183,7 +183,7 @@ class Slots:
 
 
 def as_cached(x: Tensor, bits: int) -> Tensor:
-    """Keys or values ``(B, G, S, e)`` as a cache returns them."""
+    """Return keys or values ``(B, G, S, e)`` as a cache returns them: rounded, if it rounds."""
     return split_heads(rounded(merge_heads(x), bits), x.size(1)) if bits else x
 
 
@@ -206,22 +206,22 @@ class BeamHistory:
         #: Of a step's slots, a beam sees the one that it wrote.
         self._new_slots = like.new_full((beam, beam), float("-inf")).fill_diagonal_(0)
         self._steps = 0
-        #: The step of each slot that was there when slots were last dropped, ``(B, k)``.
+        #: The steps of the slots that were kept when slots were last dropped, ``(B, k)``.
         self._kept_steps = torch.zeros(sentences, 0, dtype=torch.long, device=like.device)
 
     @property
     def sentences(self) -> int:
-        """``B``, as of now."""
+        """The present number of sentences, ``B``."""
         return self._mask.size(0)
 
     @property
     def steps(self) -> int:
-        """``t``: slots were ``t * beam`` if none were dropped."""
+        """The number of steps, ``t``; there are ``t * beam`` slots if none were dropped."""
         return self._steps
 
     @property
     def mask(self) -> Tensor:
-        """Added to scores: ``(B, 1, beam, slots)``."""
+        """The mask to be added to scores: ``(B, 1, beam, slots)``."""
         return self._mask.unsqueeze(1)
 
     def extend(self, padding: Tensor) -> None:
@@ -235,14 +235,14 @@ class BeamHistory:
         return self._new_slots.masked_fill(hidden, float("-inf"))
 
     def per_step(self, weights: Tensor) -> Tensor:
-        """Weights by slot ``(B, ..., slots)`` as weights by step ``(B, ..., t)``."""
+        """Turn weights by slot ``(B, ..., slots)`` into weights by step ``(B, ..., t)``."""
         steps = self._slot_steps()
         steps = steps.view(len(steps), *[1] * (weights.dim() - 2), -1).expand_as(weights)
         by_step = weights.new_zeros(*weights.shape[:-1], self._steps)
         return by_step.scatter_add(-1, steps, weights)  # a beam sees at most one slot of a step
 
     def _slot_steps(self) -> Tensor:
-        """The step of each slot: ``(B, slots)``."""
+        """Return the step of each slot: ``(B, slots)``."""
         dropped_at = self._steps - (self._mask.size(2) - self._kept_steps.size(1)) // self.beam
         later = torch.arange(dropped_at, self._steps, device=self._mask.device)
         later = later.repeat_interleave(self.beam).expand(self.sentences, -1)
@@ -270,7 +270,7 @@ class BeamHistory:
         self._mask = self._mask.gather(2, slots.unsqueeze(1).expand(-1, self.beam, -1))
 
     def moved_sentences(self, new_order: Tensor) -> Tensor | None:
-        """Where each sentence was before ``new_order (rows,)``; None if all stay.
+        """Return where each sentence was before ``new_order (rows,)``; None if all stay.
 
         It waits for a GPU.
         """
@@ -280,10 +280,10 @@ class BeamHistory:
 
 
 def live_slots(mask: Tensor) -> Tensor:
-    """The slots that some beam sees, in their order: ``(B, k)`` of a mask ``(B, beam, slots)``.
+    """Return the slots that some beam sees, in order: ``(B, k)`` of a mask ``(B, beam, slots)``.
 
-    ``k`` is the number of the sentence that has most; in others, dead slots follow.  It waits for a
-    GPU.
+    ``k`` is the largest number of live slots of a sentence; sentences with fewer are filled up with
+    dead slots.  It waits for a GPU.
     """
     live = (mask == 0).any(1)
     order = live.byte().argsort(dim=1, descending=True, stable=True)
@@ -291,10 +291,10 @@ def live_slots(mask: Tensor) -> Tensor:
 
 
 def beam_history(state: IncrementalState) -> BeamHistory:
-    """The history that a decoder keeps in its incremental state.
+    """Return the history that a decoder keeps in its incremental state.
 
     Raises:
-        ValueError: it keeps none.
+        ValueError: the decoder keeps none.
     """
     if not has_beam_history(state):
         raise ValueError("the decoder keeps no beam history: it must start one before a step")
@@ -302,7 +302,7 @@ def beam_history(state: IncrementalState) -> BeamHistory:
 
 
 def has_beam_history(state: IncrementalState) -> bool:
-    """Whether a decoder has made its first step."""
+    """Return whether a decoder has made its first step."""
     return _BEAM_HISTORY in state
 
 
@@ -321,10 +321,10 @@ def keep_beam_history(state: IncrementalState, history: Any) -> None:
 
 
 def fold_beams(x: Tensor, beam: int) -> Tensor:
-    """Beams become query positions: ``(1, B * beam, d) -> (beam, B, d)``."""
+    """Turn beams into query positions: ``(1, B * beam, d) -> (beam, B, d)``."""
     return x.unflatten(1, (-1, beam)).transpose(1, 2).flatten(0, 1)
 
 
 def unfold_beams(x: Tensor) -> Tensor:
-    """Query positions become beams again: ``(beam, B, d) -> (1, B * beam, d)``."""
+    """Turn query positions into beams: ``(beam, B, d) -> (1, B * beam, d)``."""
     return x.transpose(0, 1).flatten(0, 1).unsqueeze(0)

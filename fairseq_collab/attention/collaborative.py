@@ -147,7 +147,7 @@ class CollaborativeAttention(HeadAttention):
         self._start_queries(mixing_init)
 
     def _start_queries(self, mixing_init: str) -> None:
-        """Make the mixing, or a query projection per head from the shared one."""
+        """Make the mixing, or a query projection per head that starts from the shared one."""
         if self.query_mixing == "own" and mixing_init == "xavier":
             rows = self.num_heads * self.key_dim
             self.q_proj = make_linear(self.embed_dim, rows)
@@ -216,7 +216,9 @@ def init_mixing(mixing: Tensor, init: str) -> None:
     else:
         heads, dims = torch.arange(num_heads)[:, None], torch.arange(key_dim)
         owned = dims * num_heads // key_dim == heads  # (H, K)
-        if key_dim < num_heads:  # a dimension has several heads, not a head several dimensions
+        if (
+            key_dim < num_heads
+        ):  # several heads share a dimension, instead of several dimensions per head
             owned = heads * key_dim // num_heads == dims
         with torch.no_grad():
             mixing.copy_(owned)

@@ -68,18 +68,18 @@ class GatedSignature(SeparateSignature):
 
 
 class GatedAttention(SeparateAttention):
-    """:class:`SeparateAttention` with a gate per head.
+    """Separate keys with a gate per head, see :class:`SeparateAttention`.
 
-    The gate multiplies the head's values: ``A_i (g_i V_i) = g_i (A_i V_i)``.  So it applies to the
-    fused kernel, to decoding step by step and to returned attention weights.
+    The gate multiplies the head's values: ``A_i (g_i V_i) = g_i (A_i V_i)``.  So it also holds for
+    the fused kernel, for decoding step by step and for returned attention weights.
 
     Args:
-        gate_speed: ``log_alpha`` is ``gate_speed`` times the parameter ``theta (H,)``.  Adam, whose
-            steps do not depend on the gradient's scale, then moves ``log_alpha`` that much faster.
-            The paper has 1.
+        gate_speed: ``log_alpha`` is ``gate_speed`` times the parameter ``theta (H,)``.  Adam's
+            steps do not depend on the gradient's scale, so they move ``log_alpha`` this many times
+            as fast.  In the paper it is 1.
 
     Raises:
-        ValueError: see :class:`SeparateAttention`; or a speed below 1.
+        ValueError: as for :class:`SeparateAttention`; or the speed is below 1.
     """
 
     signature_type = GatedSignature
@@ -105,7 +105,7 @@ class GatedAttention(SeparateAttention):
         return value * self.gates()[:, None, None].to(value.dtype)
 
     def signature_of(self, saved: Tensor) -> Tensor:
-        """Complete the ``saved`` signature of separate keys without gates with this speed.
+        """Complete a ``saved`` signature of separate keys without gates: add this speed.
 
         Its fields of heads, which come first, stay.  A signature of another kind is returned
         unchanged: loading rejects it.

@@ -35,10 +35,10 @@ class HeadGroupSignature(SeparateSignature):
 
 
 class HeadGroupAttention(SeparateAttention):
-    """:class:`SeparateAttention` with groups of heads; it keeps features while watched.
+    """Separate keys with groups of heads, see :class:`SeparateAttention`.
 
-    The buffer ``membership (H, C)`` holds the groups: zeros before the first update, a mean of unit
-    vectors in an average of checkpoints.
+    It keeps the heads' features while it is watched.  The buffer ``membership (H, C)`` holds the
+    groups: zeros before the first update, a mean of unit vectors in an average of checkpoints.
 
     Args:
         groups: ``C``, at most ``H``.
@@ -46,7 +46,7 @@ class HeadGroupAttention(SeparateAttention):
         attention_type: encoder, decoder or cross, for criterions.
 
     Raises:
-        ValueError: see :class:`SeparateAttention`; or there are more groups than heads.
+        ValueError: as for :class:`SeparateAttention`; or there are more groups than heads.
     """
 
     signature_type = HeadGroupSignature

@@ -23,9 +23,9 @@ from fairseq_collab.attention.scores import (
     weighted_values,
 )
 
-#: Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)``, or None if not found.
+#: Outputs of all heads, ``(B, H, T, h_v)``, and weights ``(B, H, T, S)`` if they were computed.
 Heads = tuple[Tensor, Tensor | None]
-#: Of queries, context, and whether weights are wanted; None where it does not apply.
+#: A function of queries, a context, and whether weights are wanted; None if it cannot compute them.
 Kernel = Callable[[Tensor, PackedContext, bool], Heads | None]
 #: The most numbers of a block: 2 MiB.
 BLOCK = 2**19
@@ -34,12 +34,15 @@ _kernels: list[Kernel] = []
 
 
 def use_kernel(kernel: Kernel) -> None:
-    """Compute with ``kernel`` from now on, where it applies."""
+    """Compute with ``kernel`` from now on, wherever it can."""
     _kernels[:] = [kernel]
 
 
 def can_stay_packed(q: Tensor, context: PackedContext, dropout: float) -> bool:
-    """Whether to use :func:`packed_heads`: in a step of decoding on a CPU, without gradients."""
+    """Return whether to use :func:`packed_heads`.
+
+    It is for a step of decoding on a CPU, without gradients and dropout.
+    """
     return (
         q.device.type == "cpu"
         and not (q.requires_grad or dropout)
@@ -60,7 +63,7 @@ def packed_heads(
 
 
 def _in_blocks(q: Tensor, context: PackedContext, attn_mask: Tensor | None) -> Heads:
-    """The same with operators of torch."""
+    """Compute what :func:`packed_heads` returns with operators of torch."""
     keys, values, mask = context
     slots, width = keys.filled.size(2), max(x.heads * x.size for x in (keys, values))
     step = max(1, BLOCK // max(1, q.size(0) * width))

@@ -1,7 +1,8 @@
-"""Attention of a decoding step to keys that lie in several tensors, which are never joined.
+"""Attention of a decoding step to keys in several tensors, which are never joined.
 
-An engine that keeps its caches outside of this module gives the keys and values of earlier steps
-as one part, and the step's own are another: joining them would copy the whole past at every step.
+An engine that keeps its caches outside this module gives the keys and values of earlier steps as
+one part; those of the step itself are another part.  Joining the two would copy the whole past in
+every step.
 
 Shapes:
     B  sentences    H  heads    T  queries: beams    S_i  slots of part i, S of all of them
@@ -28,7 +29,7 @@ class ContextInParts(NamedTuple):
 
 
 def heads_in_parts(q: Tensor, context: ContextInParts) -> Tensor:
-    """Outputs of all heads: ``(B, H, T, e) -> (B, H, T, h_v)``."""
+    """Return the outputs of all heads: ``(B, H, T, e) -> (B, H, T, h_v)``."""
     scores = torch.cat([head_scores(q, keys) for keys in context.keys], dim=-1)
     weights = mask_scores(scores, context.mask).softmax(dim=-1)
     parts = weights.split([keys.size(2) for keys in context.keys], dim=-1)

@@ -24,7 +24,7 @@ from torch import Tensor
 BITS = (8, 4)
 #: The most numbers that share a scale and an offset.
 GROUP = 64
-#: The least number above 0 in float16: the scale of constant numbers.
+#: The smallest number above 0 in float16: the scale of a group of equal numbers.
 _LEAST_SCALE = 2.0**-24
 
 
@@ -49,19 +49,19 @@ def unpack(packed: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:
 
 
 def encode(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Round ``x (..., n)``: scales ``(..., 2 G)`` in float16, codes ``(..., ceil(n b / 8))``."""
+    """Round ``x (..., n)`` to scales ``(..., 2 G)`` in float16, codes ``(..., ceil(n b / 8))``."""
     width, levels = x.size(-1), 2**bits - 1
     groups, _ = group_sizes(width)
     padding = -width % groups
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if padding:  # the last number again: no new least or greatest
+    if padding:  # repeats the last number, which changes neither minimum nor maximum
         x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], padding)], dim=-1)
     x = x.unflatten(-1, (groups, -1))
     low, high = x.aminmax(dim=-1, keepdim=True)
     offset = low.half()
     scale = ((high - offset) / levels).clamp(min=_LEAST_SCALE).half()
     codes = ((x - offset) / scale).round().clamp(0, levels).flatten(-2)[..., :width]
-    if bits == 4:  # in floats: ONNX has no shift of bytes that every engine computes
+    if bits == 4:  # in floats: not every ONNX engine can shift bytes
         first, second = F.pad(codes, (0, width % 2)).chunk(2, dim=-1)
         codes = first + 16 * second
     return torch.cat([scale, offset], -1).flatten(-2), codes.to(torch.uint8)

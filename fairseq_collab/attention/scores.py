@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: The least numbers of queries and (on a CPU) of keys for torch's fused kernels.
+#: The smallest numbers of queries and (on a CPU) of keys for which torch's fused kernels pay.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
@@ -44,9 +44,9 @@ def _grouped_matmul(x: Tensor, shared: Tensor) -> Tensor:
 
 
 def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
-    """Keys or values, repeated for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``.
+    """Repeat keys or values for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``.
 
-    A view where all heads share one (``G = 1``), else a copy.
+    The result is a view if all heads share one (``G = 1``), else a copy.
     """
     batch, groups, *rest = shared.shape
     repeated = shared.unsqueeze(2).expand(batch, groups, num_heads // groups, *rest)
@@ -54,7 +54,7 @@ def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
 
 
 def can_fuse(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> bool:
-    """Whether :func:`fused_heads` is worthwhile.
+    """Return whether :func:`fused_heads` is worthwhile.
 
     On a CPU (``d = 512``, 8 heads) it is faster from 256 keys on, if padding at most doubles the
     values; in training with padded values, from 512 on.  torch's kernel for CPUs has no dropout.
@@ -69,11 +69,15 @@ def can_fuse(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> bool:
 def fused_heads(
     q: Tensor, k: Tensor, v: Tensor, *masks: Tensor | None, dropout: float = 0.0
 ) -> Tensor:
-    """Outputs of all heads by torch's fused kernel: ``(B, H, T, h_v)``; masks as below.
+    """Return the outputs of all heads ``(B, H, T, h_v)`` by torch's fused kernel.
 
-    The kernel needs keys and values of one width.  For others, torch computes the whole matrix of
-    scores without a word; so the narrower are padded with zeros, which changes no result.  Heads
-    are repeated here: with ``enable_gqa``, torch has no fused kernel for masks on a GPU.
+    The kernel needs keys and values of one width.  For other widths, torch silently computes the
+    whole matrix of scores, so the narrower ones are padded with zeros here, which changes no
+    result.  Heads are repeated here, because with ``enable_gqa`` torch has no fused kernel for
+    masks on a GPU.
+
+    Args:
+        masks: as in :func:`mask_scores`.
     """
     width, value_width = max(q.size(3), v.size(3)), v.size(3)
     q, k, v = (F.pad(x, (0, width - x.size(3))) if x.size(3) < width else x for x in (q, k, v))
@@ -89,8 +93,9 @@ def fused_heads(
 class _WithoutCudnn:
     """Keeps torch from cuDNN's attention, its first choice on Hopper GPUs from torch 2.11 on.
 
-    It plans anew for every shape, and gives NaN gradients for some masks (pytorch 196678).  The
-    switch is one of the process: the first thread within turns it, and the last one turns it back.
+    cuDNN makes a new plan for every shape, and gives NaN gradients for some masks (pytorch 196678).
+    The switch holds for the whole process: the first thread that enters turns cuDNN off, and the
+    last one that leaves restores it.
     """
 
     def __init__(self) -> None:
@@ -114,9 +119,9 @@ _without_cudnn = _WithoutCudnn()
 
 
 def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Apply masks to scores: bool masks are true where forbidden, others are added.
+    """Apply masks to scores: bool masks are true where attention is forbidden, others are added.
 
-    Shapes: ``scores (B, H, T, S)``, and whatever broadcasts to it.
+    Shapes: ``scores (B, H, T, S)``; masks broadcast to it.
     """
     present = [mask for mask in masks if mask is not None]
     if len(present) > 1:  # merged without the heads: a pass over all scores takes longer
@@ -132,14 +137,15 @@ def mask_scores(scores: Tensor, *masks: Tensor | None) -> Tensor:
 def _merged(like: Tensor, masks: Sequence[Tensor | None]) -> Any:
     """Merge masks into one additive mask (0 allowed, -inf forbidden); None if there is none.
 
-    ``like`` gives dtype and device.
+    Args:
+        like: tensor whose dtype and device the mask gets.
     """
     sums = [mask_scores(like.new_zeros(()), mask) for mask in masks if mask is not None]
     return sum(sums[1:], sums[0]) if sums else None
 
 
 def over_keys(padding: Tensor | None, attn_mask: Tensor | None = None) -> Tensor | None:
-    """A padding mask ``(B, S)`` as one of scores: ``(B, 1, 1, S)``.
+    """Turn a padding mask ``(B, S)`` into a mask of scores: ``(B, 1, 1, S)``.
 
     Args:
         attn_mask: ``(T, S)``, further forbidden keys; the result is then ``(B, 1, T, S)``.  A query

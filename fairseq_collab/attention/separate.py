@@ -7,8 +7,8 @@ size of the input ``y`` of keys and values (d unless given).  The heads' weights
 ``q_proj``, ``k_proj``, ``v_proj``; neither ``H h_qk`` nor ``H h_v`` need be ``d``.  With
 ``h_qk = h_v = d/H`` this is fairseq's own attention, parameter for parameter.
 
-``H = 0`` is a layer whose heads have all been taken out (Voita et al. 2019, section 6): nothing is
-attended to, and all that is left of it is ``bo``.
+``H = 0`` is a layer whose heads are all removed (Voita et al. 2019, section 6): it attends to
+nothing, and its output is ``bo``.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class SharedLatentAttention(LatentAttention):
     """Heads of :class:`LatentAttention` that can share their latent with other attentions.
 
     Args:
-        latent_dim: ``r``; ``d_y`` for the source itself, without a projection.
+        latent_dim: ``r``; with ``d_y``, the latent is the source itself, and there is no
+            projection.
     """
 
     signature_type = SharedLatentSignature
@@ -44,7 +45,7 @@ class SharedLatentAttention(LatentAttention):
         super().__init__(embed_dim, num_heads, latent_dim, **options)
         if latent_dim == self.kdim:
             self.latent_proj = nn.Identity()
-        #: Whether the cache of all attentions that share is this one's.
+        #: Whether this attention keeps the cache for all attentions that share.
         self.keeps_cache = True
 
     def share(self, owner: SharedLatentAttention) -> None:
@@ -53,13 +54,13 @@ class SharedLatentAttention(LatentAttention):
         self._state_key, self.keeps_cache = owner._state_key, self is owner
 
     def cached_floats_per_token(self) -> tuple[int, int]:
-        """The owner's numbers; the others cache none."""
+        """Return the numbers that the owner caches; the other attentions cache none."""
         return (self.latent_dim, 0) if self.keeps_cache else (0, 0)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """As the owner does: it moves the cache once, for all."""
+        """Move the cache if this attention owns it; the others read the owner's."""
         if not self.keeps_cache:
             return incremental_state
         return super().reorder_incremental_state(incremental_state, new_order)

@@ -29,12 +29,12 @@ KINDS = {
 
 
 def labelled_field(label: str) -> Any:
-    """Make a field of a :class:`Signature` with another name in messages than in code."""
+    """Make a field of a :class:`Signature` whose name in messages differs from that in code."""
     return field(metadata={"label": label})
 
 
 def choice_field(label: str, choices: tuple[str, ...]) -> Any:
-    """Make a field that is one of ``choices``; a checkpoint has its index."""
+    """Make a field that is one of ``choices``; a checkpoint stores its index."""
     return field(metadata={"label": label, "choices": choices})
 
 

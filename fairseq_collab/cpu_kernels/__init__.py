@@ -1,1 +1,1 @@
-"""Faster arithmetic on a CPU: linear maps by oneDNN, dropout, attention to rounded caches."""
+"""Faster arithmetic on a CPU: linear maps with oneDNN, dropout, attention to rounded caches."""

@@ -25,7 +25,7 @@ class Dropout(FairseqDropout):
     """fairseq's dropout, with cheaper random numbers on a CPU."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
-        """``(...) -> (...)``."""
+        """Drop elements of ``x``, of any shape."""
         drops = self.training or self.apply_during_inference
         keep_levels = round((1 - self.p) * LEVELS)
         if not drops or x.device.type != "cpu" or not 0 < keep_levels < LEVELS:
@@ -34,14 +34,14 @@ class Dropout(FairseqDropout):
 
 
 def swap_dropout(model: nn.Module) -> None:
-    """Make all dropout of ``model`` :class:`Dropout`, in place."""
+    """Replace every dropout of ``model`` by :class:`Dropout`, in place."""
     for module in model.modules():
         if type(module) is FairseqDropout:
             module.__class__ = Dropout
 
 
 def _keep_mask(x: Tensor, keep_levels: int) -> Tensor:
-    """Bytes: 1 where an element of ``x`` is kept, else 0."""
+    """Return bytes: 1 for each element of ``x`` that is kept, else 0."""
     words = torch.empty(-(-x.numel() // _NUMBERS), dtype=torch.int64).random_(_LEAST, None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # -2^15 to 2^15 - 1
     return (bits < keep_levels - LEVELS // 2).view(torch.uint8)

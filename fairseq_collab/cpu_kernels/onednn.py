@@ -42,7 +42,7 @@ class OneDnnLinear(nn.Linear):
         return _new_linear, (), self.__dict__
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(..., in) -> (..., out)``."""
+        """Map ``(..., in) -> (..., out)``."""
         packed = self.packed  # read once: another thread may end its packed_weights
         if packed is not None and can_use_onednn(x, self.weight):
             return _product(x, packed, self.bias)
@@ -70,8 +70,10 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
 def swap_linear(model: nn.Module) -> None:
     """Make the linear maps of ``model`` use oneDNN, in place, if it is this machine's library.
 
-    Parameters and their names stay; no random number is drawn.  Raises what :func:`matrix_library`
-    raises.
+    Parameters and their names stay, and no random number is drawn.
+
+    Raises:
+        ValueError: see :func:`matrix_library`.
     """
     if matrix_library() == "onednn":
         for module in model.modules():
@@ -80,7 +82,7 @@ def swap_linear(model: nn.Module) -> None:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
+    """Return ``x W^T + b``: ``(..., in), (out, in), (out) -> (..., out)``."""
     if not can_use_onednn(x, weight):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and _needs_grad(x, weight, bias):
@@ -92,7 +94,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @functools.cache
 def matrix_library() -> str:
-    """The library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
+    """Return the library for float32 on this machine's CPU: one of :data:`LIBRARIES`.
 
     Raises:
         ValueError: the environment variable names another library, or one that torch lacks.
@@ -109,7 +111,7 @@ def matrix_library() -> str:
 
 
 def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN can compute a product here."""
+    """Return whether oneDNN can compute this product."""
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
@@ -129,7 +131,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class _OneDnnProduct(torch.autograd.Function):
-    """Gradient of oneDNN's product of ``(N, in)``, which torch does not define: two products."""
+    """oneDNN's product of ``(N, in)`` with a gradient, which torch does not define for it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

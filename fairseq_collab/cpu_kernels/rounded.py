@@ -74,7 +74,7 @@ class _Packed(Structure):
 
 
 class _Step(Structure):
-    """As in ``rounded.c``."""
+    """The structure of the same name in ``rounded.c``."""
 
     _fields_ = [
         ("keys", _Packed),
@@ -94,13 +94,13 @@ class _Step(Structure):
 
 
 def compiled_heads(q: Tensor, context: PackedContext, need_weights: bool) -> Heads | None:
-    """Outputs of all heads and weights; None where torch's operators have to find them.
+    """Return the outputs of all heads and weights; None if torch's operators must compute them.
 
     Args:
-        q: ``(B, H, T, e)``; the kernel computes in float32 only.
+        q: ``(B, H, T, e)``; the kernel computes only in float32.
 
     Raises:
-        MemoryError: for a block of numbers.
+        MemoryError: there is no memory for a block of numbers.
     """
     formats = {q.dtype, context.keys.dtype, context.values.dtype}
     if formats != {torch.float32} or type(q) is not Tensor or torch.compiler.is_compiling():
@@ -146,14 +146,17 @@ def _packed(slots: Slots) -> _Packed:
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask that is added to scores."""
+    """Return a mask that can be added to scores."""
     if mask.dtype == torch.bool:
         return like.new_zeros(mask.shape).masked_fill_(mask, float("-inf"))
     return mask.to(like.dtype)
 
 
 def _shares(batch: int, slots: int, numbers: int) -> tuple[int, int]:
-    """Threads, and parts of a sentence's slots: several where sentences are few."""
+    """Return the number of threads, and the number of parts of a sentence's slots.
+
+    A sentence has several parts only if there are few sentences.
+    """
     threads = torch.get_num_threads() if numbers >= _THREADED else 1
     if threads == 1:
         return 1, 1
@@ -165,10 +168,11 @@ def _shares(batch: int, slots: int, numbers: int) -> tuple[int, int]:
 
 @functools.cache
 def kernel() -> Callable[[_Step, int], None] | None:
-    """The kernel, a function of a step and a number of threads; None for torch's operators.
+    """Return the kernel, a function of a step and a number of threads; None for torch's operators.
 
     Raises:
-        UserError: the environment asks for something unknown, or for a kernel that is impossible.
+        UserError: the environment variable has an unknown value, or asks for a kernel that cannot
+            be compiled.
     """
     asked = os.environ.get(ROUNDED_ENV)
     if asked is not None and asked not in CHOICES:
@@ -190,17 +194,17 @@ def kernel() -> Callable[[_Step, int], None] | None:
 
 
 def in_use() -> str:
-    """What attends to rounded caches here."""
+    """Return what computes attention to rounded caches on this machine."""
     if kernel() is None:
         return "operators of torch"
     return f"{SOURCE.name}, compiled for {torch.backends.cpu.get_cpu_capability()}"
 
 
 def library(processor: str) -> Callable[[_Step, int], None]:
-    """The kernel for one of :data:`PROCESSORS`, compiled if need be.
+    """Return the kernel for one of :data:`PROCESSORS`, compiled if need be.
 
     Raises:
-        OSError: no such processor, compiler or folder, or a library that cannot be loaded.
+        OSError: there is no such processor, compiler or folder, or the library cannot be loaded.
         subprocess.SubprocessError: the compiler fails.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64" or processor not in PROCESSORS:
@@ -219,7 +223,7 @@ def library(processor: str) -> Callable[[_Step, int], None]:
 
 
 def _openmp() -> Any:
-    """``GOMP_parallel`` of the library that torch itself uses; None if it uses none.
+    """Return ``GOMP_parallel`` of the library that torch itself uses; None if torch uses none.
 
     It runs a function of one pointer in a number of threads.
     """
@@ -233,7 +237,7 @@ def _openmp() -> Any:
 
 
 def _compiled(more: list[str]) -> Path:
-    """The library, compiled once for each source, compiler and options."""
+    """Return the path of the library, compiled once for each source, compiler and options."""
     compiler = os.environ.get("CC") or "cc"
     what = [compiler, *OPTIONS, *more]
     text = "\0".join(what).encode() + SOURCE.read_bytes()
@@ -245,5 +249,5 @@ def _compiled(more: list[str]) -> Path:
             made = Path(new, path.name)
             command = [*shlex.split(compiler), *what[1:], str(SOURCE), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-            made.replace(path)  # at once: other processes see all of it or nothing
+            made.replace(path)  # atomic: other processes see the whole file or none
     return path

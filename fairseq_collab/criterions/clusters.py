@@ -74,8 +74,8 @@ def squared_distances(gram: Tensor, membership: Tensor) -> Tensor:
 def first_groups(gram: Tensor, groups: int) -> Tensor:
     """Form deterministic groups around distant heads: ``(L, H, H) -> (L, H, C)``.
 
-    The first head is the farthest from the mean of all, each next one the farthest from those
-    before.
+    The first head is the farthest from the mean of all heads; each further one is the farthest from
+    the heads before it.
     """
     layers, heads = gram.shape[:2]
     norms = gram.diagonal(dim1=1, dim2=2)  # (L, H)
@@ -94,7 +94,7 @@ def cluster(gram: Tensor, start: Tensor, iterations: int = ITERATIONS) -> Tensor
 
     Args:
         gram: ``(L, H, H)``, without gradient.
-        start: membership ``(L, H, C)`` to begin with; zeros for none yet.
+        start: membership ``(L, H, C)`` to begin with; zeros if there is none yet.
 
     Returns:
         membership ``(L, H, C)``
@@ -129,7 +129,7 @@ def fill_empty(gram: Tensor, membership: Tensor) -> Tensor:
 
 
 def _nearest(distances: Tensor) -> Tensor:
-    """Put heads into the nearest group; ties: the first: ``(L, H, C) -> (L, H, C)``."""
+    """Put each head into its nearest group, the first one if equal: ``(L, H, C) -> (L, H, C)``."""
     return _one_hot(distances.argmin(dim=2), distances)
 
 

@@ -46,7 +46,7 @@ def check_weight(option: str, value: float) -> None:
 
 
 class LogsMeans(FairseqCriterion):
-    """Adds means over training batches to the log of the next criterion class."""
+    """A criterion that adds means over training batches to the log of the next criterion class."""
 
     #: Names in the log; outputs hold sums over batches.
     logged: ClassVar[tuple[str, ...]]
@@ -67,7 +67,7 @@ class LogsMeans(FairseqCriterion):
 
 # ---- gates ---------------------------------------------------------------------------------------
 
-#: In the log: the expected L0 norm, and the number of gates that are open in evaluation.
+#: Names in the log: the expected L0 norm, and the number of gates that are open in evaluation.
 GATES_LOGGED = ("gates_l0", "gates_open")
 
 
@@ -137,14 +137,15 @@ class HeadGroupsOptions(FairseqDataclass):
     group_beta: float = option(0.5, "weight of the dissimilarity between the centres of groups")
     group_normalisation: str = option(
         "released",
-        "sum over attentions, added to the sum over tokens (released, as in the released code), or "
-        "mean over attentions, added to the mean over tokens (paper, much stronger; BLEU falls)",
+        "scale of the group constraint: its sum over attentions is added to the sum over tokens "
+        "(released, as in the released code), or its mean to the mean over tokens (paper; this is "
+        "much stronger, and BLEU falls)",
         NORMALISATIONS,
     )
 
 
 class WithHeadGroups(LogsMeans):
-    """Adds the group constraint to the loss of the next criterion class."""
+    """A criterion that adds the group constraint to the loss of the next criterion class."""
 
     logged, count, digits = GROUPS_LOGGED, "group_batches", 4
 

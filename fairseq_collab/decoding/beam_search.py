@@ -101,7 +101,7 @@ class ModelDecoding:
 
 
 def _has_plain_softmax(model: Any) -> bool:
-    """Whether probabilities of words are the plain softmax of the decoder's output."""
+    """Return whether probabilities of words are the plain softmax of the decoder's output."""
     return (
         model.decoder.adaptive_softmax is None
         and type(model).get_normalized_probs is TransformerModelBase.get_normalized_probs
@@ -110,12 +110,12 @@ def _has_plain_softmax(model: Any) -> bool:
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """The log-softmax over the last dimension, in place: allocating a result costs as much time."""
+    """Compute the log-softmax over the last dimension in place, which saves an allocation."""
     return torch.log_softmax(logits, -1, out=logits)
 
 
 def _softmax_overwrites() -> bool:
-    """Whether torch's log-softmax may write over its input, which torch does not promise."""
+    """Return whether torch's log-softmax can write over its input, which torch does not promise."""
     logits = torch.arange(2000.0).view(2, -1).sin()
     return torch.equal(logits.log_softmax(-1), log_softmax_(logits.clone()))
 
@@ -127,9 +127,9 @@ class BeamSearch:
     """The search for one batch.
 
     Args:
-        first: the token before each sentence's first, ``(B,)``.
-        options: fairseq's ``SequenceGenerator``, whose attributes are the search options.
-        max_len: of a hypothesis, in tokens without ``eos``.
+        first: the token before each sentence's first one, ``(B,)``.
+        options: fairseq's ``SequenceGenerator``, whose attributes are the options of the search.
+        max_len: the largest length of a hypothesis, in tokens without ``eos``.
     """
 
     def __init__(self, decoding: ModelDecoding, first: Tensor, options: Any, max_len: int):
@@ -149,7 +149,7 @@ class BeamSearch:
         self.ended: list[list[Hypothesis]] = [[] for _ in self.sentences]
 
     def run(self) -> list[list[Hypothesis]]:
-        """Hypotheses of every sentence, best first.
+        """Return the hypotheses of every sentence, best first.
 
         Raises:
             UserError: the model gives no word of a sentence a probability.
@@ -165,7 +165,7 @@ class BeamSearch:
     # ---- one step --------------------------------------------------------------------------------
 
     def _candidates(self, step: int) -> tuple[Candidates, Ends]:
-        """The best continuations of every sentence, ``(B, k)``, and which of them end."""
+        """Return the best continuations of every sentence, ``(B, k)``, and those that end."""
         log_probs, attention = self.decoding.step(self.tokens)
         self._forbid(log_probs, step)
         beam, scores = self.beam, None
@@ -185,7 +185,7 @@ class BeamSearch:
         return best, ends
 
     def _on_host(self, best: Candidates, tied: Tensor) -> tuple[list[int], Ends]:
-        """The sentences with ties, and the candidates that end: all that the host has to know."""
+        """Return the sentences with ties, and the candidates that end: all that the host needs."""
         ends = self._can_end(best)[:, : self.beam]
         possible = best.scores[:, :1] > IMPOSSIBLE
         flags = torch.cat([possible, tied.unsqueeze(1), ends], dim=1).tolist()  # waits for a GPU
@@ -203,7 +203,7 @@ class BeamSearch:
         ]
 
     def _can_end(self, best: Candidates) -> Tensor:
-        """Which candidates are hypotheses: ``(B, k)``."""
+        """Return which candidates are hypotheses: ``(B, k)``."""
         return (best.words == self.options.eos) & (best.scores > IMPOSSIBLE)
 
     def _forbid(self, log_probs: Tensor, step: int) -> None:
@@ -219,7 +219,7 @@ class BeamSearch:
             log_probs[:, options.eos] = IMPOSSIBLE
 
     def _store_ended(self, ends: Ends, best: Candidates) -> list[int]:
-        """Keep the hypotheses that end; returns the indices of sentences that are done."""
+        """Keep the hypotheses that end; return the indices of the sentences that are done."""
         if not ends:
             return []
         indices, ranks = torch.tensor(ends, device=best.beams.device).unbind(1)
@@ -235,7 +235,7 @@ class BeamSearch:
         return done
 
     def _hypotheses(self, rows: Tensor, scores: Tensor) -> Iterator[Hypothesis]:
-        """Hypotheses that end with these scores; ``rows, scores: (n,)``."""
+        """Yield the hypotheses that end with these scores; ``rows, scores: (n,)``."""
         options = self.options
         tokens = torch.nn.functional.pad(self.tokens[rows, 1:], (0, 1), value=options.eos)
         up_to = torch.cat([self.scores[rows], scores.unsqueeze(1)], dim=1)
@@ -255,12 +255,15 @@ class BeamSearch:
     # ---- the next step -------------------------------------------------------------------------
 
     def _continued(self, best: Candidates) -> Candidates:
-        """The best that do not end, ``(B, beam)``: at most ``beam`` of ``2 beam`` end."""
+        """Return the best candidates that do not end, ``(B, beam)``.
+
+        There are enough of them, because at most ``beam`` of the ``2 beam`` candidates end.
+        """
         order = self._can_end(best).byte().sort(dim=1, stable=True).indices[:, : self.beam]
         return Candidates(*(column.gather(1, order) for column in best))
 
     def _advance(self, best: Candidates, done: list[int]) -> None:
-        """Continue the best ``beam`` candidates of all sentences but those that are done."""
+        """Continue the best ``beam`` candidates of all sentences that are not done."""
         scores, words, beams = (column[:, : self.beam] for column in best)
         batch, staying_rows = len(self.sentences), None
         rows = torch.arange(batch, device=beams.device).unsqueeze(1) * self.beam + beams
@@ -280,7 +283,7 @@ class BeamSearch:
 
 
 def is_supported(generator: Any, sample: Any, **arguments: Any) -> bool:
-    """Whether a call of fairseq's generator is plain beam search with one model."""
+    """Return whether a call of fairseq's generator is plain beam search with one model."""
     model, source = generator.model.single_model, sample["net_input"].get("src_tokens")
     passed = {name for name, value in arguments.items() if value is not None}
     return (
@@ -307,17 +310,20 @@ def is_supported(generator: Any, sample: Any, **arguments: Any) -> bool:
 
 
 def max_len(generator: Any, src_tokens: Tensor) -> int:
-    """fairseq's limit of a hypothesis, without ``eos``."""
+    """Return fairseq's limit of the length of a hypothesis, without ``eos``."""
     by_source = int(generator.max_len_a * src_tokens.size(1) + generator.max_len_b)
     return min(by_source, generator.max_len - 1)
 
 
 @torch.no_grad()
 def search(generator: Any, sample: Any, **arguments: Any) -> list[list[Hypothesis]] | None:
-    """The result of ``generator.generate([model], sample, **arguments)``; None if not plain."""
+    """Return the result of ``generator.generate([model], sample, **arguments)``.
+
+    It is None if the call is not plain beam search with one model.
+    """
     if not is_supported(generator, sample, **arguments):
         if is_requested():
-            explain("this is no plain beam search with one model")
+            explain("this is not plain beam search with one model")
         return None
     net_input = sample["net_input"]
     source = net_input["src_tokens"]

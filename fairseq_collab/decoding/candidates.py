@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Words per block.  Measured with 4,000 to 32,768 words: 32 and 128 are slower.
+#: Words per block.  With 4,000 to 32,768 words, blocks of 32 and of 128 words were slower.
 BLOCK = 64
 IMPOSSIBLE = float("-inf")
 
@@ -37,14 +37,14 @@ class Candidates(NamedTuple):
 def best_candidates(
     log_probs: Tensor, scores: Tensor | None, number: int
 ) -> tuple[Candidates, Tensor]:
-    """The ``number`` best of all continuations, and the sentences ``(B,)`` with equal scores.
+    """Return the ``number`` best continuations, and the sentences ``(B,)`` with equal scores.
 
-    Without equal scores, candidates are in the order of ``torch.topk`` of all scores; with them,
-    :func:`in_order_of_torch` makes it so.
+    Without equal scores, candidates are in the order of ``torch.topk`` of all scores; with equal
+    scores, :func:`in_order_of_torch` puts them into this order.
 
     Args:
         log_probs: ``(B, beam, V)`` with ``beam * V > number``; NaN and -inf are impossible.
-        scores: of the beams, ``(B, beam)``; None at the first step, where all are 0.
+        scores: scores of the beams, ``(B, beam)``; None at the first step, where all are 0.
     """
     best = _best_by_blocks(log_probs, scores, number + 1)
     ranked = best.scores
@@ -55,9 +55,9 @@ def best_candidates(
 def in_order_of_torch(
     best: Candidates, sentences: Tensor, log_probs: Tensor, scores: Tensor | None
 ) -> Candidates:
-    """The candidates with those of some ``sentences (n,)`` as in fairseq's search.
+    """Return the candidates, those of some ``sentences (n,)`` in the order of fairseq's search.
 
-    torch orders equal scores in its own way, and so does fairseq.
+    fairseq orders equal scores as torch does.
     """
     of_torch = _best_by_torch(
         log_probs[sentences], None if scores is None else scores[sentences], best.scores.size(1)
@@ -67,7 +67,7 @@ def in_order_of_torch(
 
 
 def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """As fairseq does it, on all ``(B, beam, V)``."""
+    """Find the best scores as fairseq does, among all ``(B, beam, V)``."""
     all_scores = _possible(log_probs if scores is None else log_probs + scores.unsqueeze(-1))
     best, indices = all_scores.flatten(1).topk(number)
     vocabulary = log_probs.size(2)
@@ -75,7 +75,7 @@ def _best_by_torch(log_probs: Tensor, scores: Tensor | None, number: int) -> Can
 
 
 def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Candidates:
-    """The best scores by blocks; equal scores come in any order."""
+    """Find the best scores by blocks; equal scores come in any order."""
     _, beam, vocabulary = log_probs.shape
     bounds = _block_maxima(log_probs)  # (B, beam, n)
     if scores is not None:
@@ -95,7 +95,7 @@ def _best_by_blocks(log_probs: Tensor, scores: Tensor | None, number: int) -> Ca
 
 
 def _block_maxima(x: Tensor) -> Tensor:
-    """``(B, beam, V) -> (B, beam, n)``; NaN is the highest of its block."""
+    """Return the highest number of each block, ``(B, beam, V) -> (B, beam, n)``; NaN is highest."""
     whole = x.size(2) // BLOCK * BLOCK
     maxima = x[..., :whole].unflatten(2, (-1, BLOCK)).amax(-1)
     if whole == x.size(2):
@@ -104,5 +104,5 @@ def _block_maxima(x: Tensor) -> Tensor:
 
 
 def _possible(scores: Tensor) -> Tensor:
-    """Scores, with -inf for NaN."""
+    """Return scores with -inf in place of NaN."""
     return scores.nan_to_num(nan=IMPOSSIBLE, posinf=float("inf"), neginf=IMPOSSIBLE)

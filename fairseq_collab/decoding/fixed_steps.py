@@ -7,7 +7,7 @@ that changes from step to step is in tensors of fixed shapes here:
     caches   have room for P slots; a step writes keys and values to the first free ones, whose
              index is a tensor, and a mask hides the slots that are still free
     source   cross-attention has room for S tokens; a mask hides the rest
-    rows     N >= B sentences; places of those that are done stay idle, until three quarters are
+    rows     N >= B sentences; places of finished sentences stay idle, until three quarters are
     inputs   the first free slot, the last tokens, their position, and the order of the rows
 
 P and S are multiples of :data:`BLOCK` steps and tokens, N is a power of two: one graph serves all
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shape(NamedTuple):
-    """N, beam, P and S."""
+    """The numbers N, beam, P and S of a step."""
 
     places: int
     beam: int
@@ -93,7 +93,7 @@ class FixedSlots(Slots):
 
 
 class FixedHistory(BeamHistory):
-    """A history with ``mask (N, beam, slots)``; inputs are ``free (1,)`` and ``order (rows,)``.
+    """A history with ``mask (N, beam, slots)`` and the inputs ``free (1,)`` and ``order (rows,)``.
 
     ``free`` is the first free slot; row ``i`` continues row ``order[i]``, of the same sentence.
     """
@@ -114,16 +114,16 @@ class FixedHistory(BeamHistory):
         self._mask.index_copy_(2, self.where, self._new_mask(padding))
 
     def per_step(self, weights: Tensor) -> Tensor:
-        """Decoders ask for weights of cross-attention only.
+        """Reject the call: decoders may ask only for weights of cross-attention.
 
         Raises:
-            ValueError: always; the number of steps changes, and shapes do not.
+            ValueError: always, because the number of steps changes and shapes here do not.
         """
         raise ValueError(f"{FIXED_STEPS_ENV}=1 keeps no weights of self-attention by step")
 
 
 class FixedStep:
-    """The step for a :class:`Shape`, in one batch after the other."""
+    """The step of one :class:`Shape`, for one batch after another."""
 
     def __init__(self, history: FixedHistory):
         self.history = history
@@ -136,7 +136,7 @@ class FixedStep:
         self._output: Any = None
 
     def run(self, decoding: Any, pool: Any) -> Output:
-        """The output for the present inputs, which the next run overwrites."""
+        """Return the output for the present inputs; the next run overwrites it."""
         if self.tokens.device.type not in GRAPHS_ON:
             return self._run(decoding)
         if self._replay is None:
@@ -150,7 +150,7 @@ class FixedStep:
         return decoding.step(self.tokens)
 
     def _captured(self, decoding: Any, pool: Any) -> tuple[Callable[[], None], Output]:
-        """A function that replays the step, and the output that it writes."""
+        """Return a function that replays the step, and the output that it writes."""
         order = self.history.order
         with torch.cuda.device_of(order):
             asked = order.clone()
@@ -168,7 +168,7 @@ class FixedStep:
 
 
 class Buffers:
-    """The steps of a model and their memory, which all of them use."""
+    """The steps of a model, and the memory that all of them share."""
 
     def __init__(self, made_for: Any):
         self.made_for = made_for  # see _made_for
@@ -177,9 +177,10 @@ class Buffers:
         self.memory: dict[str, Tensor] = {}
 
     def step(self, shape: Shape, decoding: Any, sentences: Tensor, slots: Tensor) -> FixedStep:
-        """The step of a shape, with the caches of a decoding, which gets the step's state.
+        """Return the step of a shape, with the caches of a decoding, which gets the step's state.
 
-        Its first places have the ``sentences (B,)`` of the decoding, with their ``slots (B, k)``.
+        The first places of the step have the ``sentences (B,)`` of the decoding, with their ``slots
+        (B, k)``.
         """
         old, decoding.state = decoding.state.copy(), {}  # emptied below: memory is freed on the way
         places, beam, room, _ = shape
@@ -206,7 +207,7 @@ class Buffers:
     def _fixed(
         self, name: str, cache: Cache, sentences: Tensor, slots: Tensor, shape: Shape, history: Any
     ) -> Cache:
-        """A copy of a cache in buffers."""
+        """Return a copy of a cache in buffers."""
         fixed, room = copy.copy(cache), shape.source if cache.is_source else shape.slots
         if cache.is_source:
             assert cache.mask is not None, "fairseq's encoder gives one without padding, too"
@@ -228,7 +229,7 @@ class Buffers:
         return fixed
 
     def _filled(self, name: str, sizes: tuple[int, ...], values: Tensor, rest: float = 0) -> Tensor:
-        """The memory of a name in some sizes: ``values`` first, ``rest`` beyond them."""
+        """Return the memory of a name in some sizes: ``values`` first, ``rest`` beyond them."""
         number = math.prod(sizes)
         if name not in self.memory or len(self.memory[name]) < number:
             self._steps.clear()  # they use what is replaced
@@ -243,7 +244,10 @@ class Buffers:
 
 
 class FixedDecoding:
-    """Decodes a batch as ``decoding`` does, a ``ModelDecoding``, which makes the first step."""
+    """Decodes a batch in fixed shapes.
+
+    It does what ``decoding``, a ``ModelDecoding``, does, which also makes the first step.
+    """
 
     def __init__(self, decoding: Any, buffers: Buffers):
         self._decoding, self._buffers = decoding, buffers
@@ -258,7 +262,7 @@ class FixedDecoding:
         self._positions: Tensor | None = None
 
     def step(self, tokens: Tensor) -> Output:
-        """As ``ModelDecoding.step``: ``tokens (B * beam, t)``."""
+        """Continue ``tokens (B * beam, t)``, as ``ModelDecoding.step`` does."""
         steps = tokens.size(1)
         if steps == 1:
             self._filled = len(tokens) // len(self._places)
@@ -284,7 +288,7 @@ class FixedDecoding:
         return log_probs, None if attention is None else attention[:, : self._source]
 
     def _position(self, steps: int) -> Tensor:
-        """The embedding ``(d,)`` of the last of ``steps`` positions."""
+        """Return the embedding ``(d,)`` of the last of ``steps`` positions."""
         if self._positions is None or len(self._positions) < steps:
             decoder = self._decoding.model.decoder
             number = min(-(-steps // BLOCK) * BLOCK, decoder.max_positions())
@@ -293,16 +297,16 @@ class FixedDecoding:
         return self._positions[steps - 1]
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """As ``ModelDecoding.reorder``; the next step follows the order."""
+        """Reorder the rows, as ``ModelDecoding.reorder`` does; the next step follows the order."""
         if sentences is not None:
             self._places = self._places.index_select(0, sentences)
         beams = rows.unflatten(0, (len(self._places), -1))
         self._beams = beams % beams.size(1)
 
     def _move(self, drop: bool) -> None:
-        """Change to room for half a block of steps or more, and few idle places.
+        """Move to a shape with room for half a block of steps or more.
 
-        Idle places are fewer than half of all.
+        There, fewer than half of all places are idle.
 
         Args:
             drop: drop the slots that no beam sees, which waits for a GPU.
@@ -322,7 +326,7 @@ class FixedDecoding:
         self._places = torch.arange(sentences, device=self._places.device)
 
     def _mask(self) -> Tensor:
-        """The slots that each beam will see in the next step: ``(B, beam, slots)``."""
+        """Return the slots that each beam will see in the next step: ``(B, beam, slots)``."""
         mask = beam_history(self._decoding.state).mask[:, 0, :, : self._filled]
         mask = mask.index_select(0, self._places)
         return mask.gather(1, self._beams.unsqueeze(2).expand_as(mask))
@@ -334,7 +338,7 @@ BUFFERS: WeakKeyDictionary[nn.Module, Buffers] = WeakKeyDictionary()
 
 @contextmanager
 def in_fixed_shapes(decoding: Any) -> Iterator[Any]:
-    """Exchange a ``ModelDecoding`` for a :class:`FixedDecoding`, if asked for and possible.
+    """Yield a :class:`FixedDecoding` for a ``ModelDecoding``, if it is asked for and possible.
 
     Raises:
         UserError: the environment variable has an unknown value.
@@ -351,7 +355,11 @@ def in_fixed_shapes(decoding: Any) -> Iterator[Any]:
 
 
 def is_requested() -> bool:
-    """Whether the environment asks for fixed steps; UserError for an unknown value."""
+    """Return whether the environment asks for fixed steps.
+
+    Raises:
+        UserError: the environment variable has an unknown value.
+    """
     value = os.environ.get(FIXED_STEPS_ENV) or "0"
     if value not in ("0", "1"):
         raise UserError(f"is {value!r}", FIXED_STEPS_ENV, "set it to 1 or 0, or unset it")
@@ -360,14 +368,14 @@ def is_requested() -> bool:
 
 @functools.cache  # each once
 def explain(obstacle: str) -> bool:
-    """Report an obstacle to the fixed steps that are asked for; whether there is one."""
+    """Warn once of an obstacle to fixed steps, if there is one; return whether there is one."""
     if obstacle:
         logger.warning("%s=1 has no effect: %s", FIXED_STEPS_ENV, obstacle)
     return bool(obstacle)
 
 
 def _obstacle(model: nn.Module) -> str:
-    """Why a graph may leave out something that a step does; empty if not."""
+    """Return why a graph could leave out a part of a step; "" if it cannot."""
     for module in model.modules():
         kind = type(module)
         if kind.__module__.partition(".")[0] not in _KNOWN:
@@ -379,7 +387,7 @@ def _obstacle(model: nn.Module) -> str:
 
 
 def _made_for(decoding: Any) -> Any:
-    """What a graph holds and does not read anew: where weights are, and plain numbers."""
+    """Return what a graph fixes when it is captured: addresses of weights, and plain numbers."""
     weights = (*decoding.model.decoder.parameters(), *decoding.model.decoder.buffers())
     return (
         [(weight.data_ptr(), weight.shape, weight.dtype, weight.device) for weight in weights],

@@ -32,18 +32,18 @@ from fairseq_collab.models.unused import unused
 #: Options of fairseq's transformer that do not work with our attention, and why.
 _QUANTISES = "quantises fairseq's own attention modules; this model has its own"
 _XFORMERS = "xFormers replaces fairseq's own attention; this model has its own"
-_SHORTENS = "leaves layers out; options of single layers count them all"
+_SHORTENS = "leaves layers out, but options of single layers count all layers"
 UNSUPPORTED = {
     "quant_noise_pq": f"--quant-noise-pq {_QUANTISES}",
     "quant_noise_scalar": f"--quant-noise-scalar {_QUANTISES}",
     "encoder_xformers_att_config": _XFORMERS,
     "decoder_xformers_att_config": _XFORMERS,
     "character_embeddings": "--character-embeddings are not supported",
-    "scale_heads": "--scale-heads wants heads of size (model dimension/heads)",
+    "scale_heads": "--scale-heads needs heads of size (model width/heads)",
     "encoder_layers_to_keep": f"--encoder-layers-to-keep {_SHORTENS}",
     "decoder_layers_to_keep": f"--decoder-layers-to-keep {_SHORTENS}",
-    "cross_self_attention": "--cross-self-attention caches the encoder's states once a beam; here "
-    "the beams of a sentence share their cache",
+    "cross_self_attention": "--cross-self-attention caches the encoder's states once per beam; "
+    "here the beams of a sentence share one cache",
 }
 
 use_kernel(compiled_heads)  # said here, as attention modules need torch only
@@ -61,7 +61,7 @@ class HeadModel(BaseFairseqModel):
     options: ClassVar[type]
     #: Attention types that the model lacks.
     absent: ClassVar[tuple[AttentionType, ...]] = ()
-    #: What names and shapes of the weights do not show of the options.
+    #: The options that names and shapes of the weights do not show.
     model_signature: ModelSignature
 
     @classmethod
@@ -72,7 +72,11 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: DictConfig, task: Any) -> HeadModel:
-        """Build the model that flat options describe; UserError names one that makes no sense."""
+        """Build the model that flat options describe.
+
+        Raises:
+            UserError: an option makes no sense; the error names it.
+        """
         options = plain_options(cfg)
         for option, reason in UNSUPPORTED.items():
             if options.get(option):
@@ -106,12 +110,12 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def override(cls, options: DictConfig, overrides: Mapping[str, Any]) -> None:
-        """Complete a checkpoint's options, which have these overrides in them, in place.
+        """Complete the options of a checkpoint, in which ``overrides`` are already, in place.
 
-        An override holds in all attention types that it does not name: options that the checkpoint
-        has for single ones (``cache_bits_in_cross``) would win.  An option that acts on nothing
-        gets its default, unless it is an override: a changed model, and older checkpoints, have
-        some.
+        An override holds in all attention types that it does not name; without this method, the
+        checkpoint's options for single types (``cache_bits_in_cross``) would win.  An option that
+        has no effect gets its default, unless it is an override: older checkpoints and changed
+        models contain some.
         """
         for name in overrides:
             for part in (f"{name}_in_{type_}" for type_ in ATTENTION_TYPES):
@@ -133,7 +137,11 @@ class HeadModel(BaseFairseqModel):
 
     @classmethod
     def build(cls, options: dict[str, Any], task: Any) -> HeadModel:
-        """Build the model; ValueError names an option that makes no sense."""
+        """Build the model.
+
+        Raises:
+            ValueError: an option makes no sense; the error names it.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -166,9 +174,9 @@ class Family:
     """One of fairseq's kinds of models, with attention of ours in it.
 
     Args:
-        prefix: of the architectures' names.
-        model: builds it.
-        options: of fairseq's own model.
+        prefix: beginning of the architectures' names.
+        model: class that builds the model.
+        options: options of fairseq's own model.
         presets: other defaults of these options, by the ending of the architecture's name.
         stock: fairseq's classes, exactly: one derived from them may compute something else.
         absent: attention types that the model lacks; a variant's options for them are left out.
@@ -189,13 +197,13 @@ class Variant:
     """A kind of heads, and all that models with them need.
 
     Args:
-        name: in the architectures' names, between a family's prefix and a preset's ending.
+        name: part of the architectures' names, between a family's prefix and a preset's ending.
         attention: builds the attention of one attention type in one layer.
-        options: a dataclass of its options beyond those of fairseq's models.
-        families: the models that have it.
-        finish: is called with a model that was built, and its options.
-        upgrade: is called with a model and a checkpoint's weights before these are loaded, and may
-            complete them in place.
+        options: dataclass of the variant's options, in addition to those of fairseq's models.
+        families: the models that have the variant.
+        finish: function that is called with a model after it is built, and with its options.
+        upgrade: function that is called with a model and a checkpoint's weights before these are
+            loaded; it may complete them in place.
     """
 
     name: str
@@ -213,7 +221,7 @@ _METHODS = ("project_query", "project_key", "project_value", "cached_floats_per_
 
 
 def check_own(kind: type) -> None:
-    """Raise UserError for a plug-in's attention without a method, or signature without a number."""
+    """Raise UserError if a plug-in's attention lacks a method, or its signature a number."""
     todo = "see docs/own_heads.md"
     if kind.__module__.startswith("fairseq_collab."):
         return
@@ -230,8 +238,8 @@ def check_own(kind: type) -> None:
 def register(variant: Variant) -> None:
     """Register a variant's architectures: one for each of its families and their presets.
 
-    The names work for ``--arch`` and as ``model._name``.  A plug-in calls this when it is imported,
-    as ``--user-dir``.
+    The names work for ``--arch`` and as ``model._name``.  A plug-in calls this function when
+    ``--user-dir`` imports it.
 
     Raises:
         ValueError: fairseq's, if an architecture has this name already.

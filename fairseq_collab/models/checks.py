@@ -60,11 +60,11 @@ def check_weights(model: Any, state: Mapping[str, Tensor], prefix: str) -> None:
     """Compare the names, signatures and shapes in ``state`` with those of ``model``.
 
     Args:
-        prefix: of the model's names in ``state``.
+        prefix: prefix of the model's names in ``state``.
 
     Raises:
-        UserError: all fields that differ, with their values in both; or the weights are those of
-            stock fairseq.
+        UserError: they differ; the error names all fields that do, with both values. Or the weights
+            are those of stock fairseq.
     """
     if not any(name.endswith("signature") for name in state):
         raise UserError(

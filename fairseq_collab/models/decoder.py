@@ -62,11 +62,11 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """fairseq's method, but without attention weights in training.
+        """Do what fairseq's method does, but without attention weights in training.
 
-        In evaluation they are those of the last layer, unless ``alignment_layer`` says which.
-        Without, ``attn`` is None for a whole sequence: ``SequenceScorer`` sums this entry over an
-        ensemble and fails on a list.
+        In evaluation the weights are those of the last layer, unless ``alignment_layer`` chooses
+        another one. Without ``alignment_layer``, ``attn`` is None for a whole sequence, because
+        ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
         """
         if alignment_layer is None:
             none = self.num_layers
@@ -89,7 +89,7 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int,
         alignment_heads: int | None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Features ``(rows, 1, d)`` of the last of the ``tokens (rows, steps so far)``."""
+        """Return the features ``(rows, 1, d)`` of the last of ``tokens (rows, steps so far)``."""
         source = encoder_out["encoder_out"][0] if encoder_out else None  # (S, B, d)
         padding = next(iter(encoder_out["encoder_padding_mask"] if encoder_out else []), None)
         x = self._embed_last(tokens, state).transpose(0, 1)  # (1, rows, d)
@@ -112,7 +112,7 @@ class Decoder(TransformerDecoderBase):
         return x, {"attn": [attn], "inner_states": inner_states}
 
     def _embed_last(self, tokens: Tensor, state: IncrementalState) -> Tensor:
-        """Embedding and position of the last token: ``(rows, steps so far) -> (rows, 1, d)``."""
+        """Embed the last token and its position: ``(rows, steps so far) -> (rows, 1, d)``."""
         x = self.embed_scale * self.embed_tokens(tokens[:, -1:])
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
@@ -138,7 +138,7 @@ class Decoder(TransformerDecoderBase):
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
-        """Called by fairseq before that of the layers' attentions."""
+        """Reorder the beam history; fairseq calls this before the same method of the attentions."""
         if has_beam_history(incremental_state):
             history = beam_history(incremental_state)
             history.reorder(new_order, history.moved_sentences(new_order))

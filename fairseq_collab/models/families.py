@@ -55,8 +55,8 @@ class HeadTransformer(HeadModel, TransformerModelBase):
         """Search; fairseq's generators (``fairseq_compat``) call this instead of their own search.
 
         Returns:
-            The result of ``generator.generate([self], sample, **arguments)``; None where that is no
-            plain beam search.
+            The result of ``generator.generate([self], sample, **arguments)``; None if the call is
+            not plain beam search.
         """
         return search(generator, sample, **arguments)
 
@@ -108,9 +108,9 @@ class HeadLanguageModel(HeadModel, FairseqLanguageModel):
 
 
 def input_embedding(options: Mapping[str, Any], dictionary: Any) -> Any:
-    """Build the embedding ``(B, T) -> (B, T, d)``: of words, or of adaptive sizes.
+    """Build the embedding ``(B, T) -> (B, T, d)`` of words, with one size or with adaptive sizes.
 
-    A module with ``embedding_dim`` and ``padding_idx``, as fairseq's decoder wants it.
+    It has ``embedding_dim`` and ``padding_idx``, which fairseq's decoder reads.
     """
     if options["adaptive_input"]:
         return AdaptiveInput(

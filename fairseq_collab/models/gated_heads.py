@@ -37,8 +37,8 @@ class GatedOptions(SeparateOptions):
     )
     gate_speed: int = option(
         1,
-        "how many times as fast as other parameters Adam opens and closes the gates (changes their "
-        "log alpha): 1 in the paper; give more for a short training",
+        "speed of the gates: how many times as fast as other parameters Adam changes their log "
+        "alpha (the paper: 1); give more for a short training",
     )
     freeze_decoder: bool = option(
         False,
@@ -56,7 +56,7 @@ def gated_heads(cfg: TransformerConfig, site: Site) -> SeparateAttention:
 
 
 def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
-    """Remove the decoder's gradient if ``--freeze-decoder`` is given: optimisers skip it.
+    """Freeze the decoder, so that optimisers skip its parameters, if ``--freeze-decoder`` is given.
 
     Embeddings that the encoder shares with the decoder are also frozen.
 
@@ -73,7 +73,7 @@ def freeze_decoder(model: nn.Module, options: dict[str, Any]) -> None:
 
 
 def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights without gates, in place, with the gates of ``model``.
+    """Add the gates of ``model`` to weights without gates, in place.
 
     Signatures keep their head sizes, which loading compares.
     """
@@ -89,7 +89,7 @@ def add_gates(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def _sign(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Complete weights of fairseq's own transformer, in place, with the signatures of ``model``."""
+    """Add the signatures of ``model`` to weights of fairseq's own transformer, in place."""
     logger.warning(
         "a checkpoint of stock fairseq does not say how many heads and which dictionary it has: "
         "this model assumes that both are its own"

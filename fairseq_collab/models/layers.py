@@ -1,7 +1,8 @@
 """fairseq's transformer layers and encoder, with attention and widths that a model chooses.
 
-A model puts an :class:`AttentionFactory` into its configuration; the layers ask it for the
-attention of each type.  Each feed-forward block has its layer's own width.  Nothing else changes.
+A model puts an :class:`AttentionFactory` into its configuration, and the layers ask this factory
+for the attention of each type.  Each feed-forward block has its layer's own width.  Nothing else
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ AttentionFactory = Callable[[TransformerConfig, Site], HeadAttention]
 
 
 def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
-    """Build the attention at ``site``: rounding, and fairseq's dropout (``--retain-dropout``)."""
+    """Build the attention at ``site`` with rounding and fairseq's dropout (--retain-dropout)."""
     attention = cfg.attention_factory(cfg, site)
     if site.type != "encoder":
         bits = at_layer(cfg, "cache_bits", site, CACHE_BITS)
@@ -44,9 +45,10 @@ def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
 
 
 def name_dropout(module: nn.Module, name: str) -> None:
-    """Call a module's own dropout as fairseq calls that of its class ``name``.
+    """Give a module's own dropout the name ``name`` that fairseq gives to that of its class.
 
-    ``--retain-dropout-modules`` takes these names; fairseq gives a subclass the subclass's.
+    ``--retain-dropout-modules`` takes these names; fairseq would give a subclass the subclass's
+    name.
     """
     for child in module.children():
         if isinstance(child, FairseqDropout):
@@ -55,7 +57,7 @@ def name_dropout(module: nn.Module, name: str) -> None:
 
 @contextmanager
 def maps_of_any_width() -> Iterator[None]:
-    """Within it, torch does not warn that a map without numbers has none to initialise."""
+    """Keep torch from warning that a map without numbers has none to initialise."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
         yield
@@ -107,7 +109,7 @@ class EncoderLayer(OwnWidth, TransformerEncoderLayerBase):
 
 
 def is_copy(name: str) -> bool:
-    """Tell by its name in a whole model whether a weight is one of :attr:`EncoderLayer.COPIES`."""
+    """Return whether a weight is one of :attr:`EncoderLayer.COPIES`, by its name in a model."""
     *_, layer, attribute = ["", *name.rsplit(".", 2)]
     return layer.isdigit() and attribute in EncoderLayer.COPIES
 
@@ -123,7 +125,7 @@ class DecoderLayer(OwnWidth, TransformerDecoderLayerBase):
         name_dropout(self, "TransformerDecoderLayerBase")
 
     def make_generation_fast_(self, **_options: Any) -> None:
-        """Do nothing: with the parent's, a generator changes :attr:`need_attn` for ever."""
+        """Do nothing: the parent's method would change :attr:`need_attn` for good."""
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, **_never: Any
@@ -153,7 +155,7 @@ class Encoder(TransformerEncoderBase):
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Add activation checkpointing and sharding where asked for, as fairseq's builders do."""
+    """Add activation checkpointing and sharding if they are asked for, as fairseq's builders do."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
         return fsdp_wrap(layer, min_num_params=0)

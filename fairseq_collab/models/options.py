@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common import ATTENTION_TYPES, AttentionType
 from fairseq_collab.attention.rounding import BITS
 
-#: Sizes that are ``--decoder-embed-dim`` unless given.
+#: Sizes whose default is ``--decoder-embed-dim``.
 _OF_THE_MODEL = ("decoder_input_dim", "decoder_output_dim")
 #: Options whose declared type or default does not fit their use in fairseq.
 _CORRECTED: dict[str, tuple[Any, Any]] = {
@@ -65,9 +65,9 @@ def option(
     """Make a field of an options' dataclass.
 
     Args:
-        choices: allowed words, checked by ``sweep``.
-        needs: other option that it needs, for the message if it has no effect.
-        of_model: whether the model reads it, not its attentions.
+        choices: allowed words; ``sweep`` checks them.
+        needs: another option that the option needs, for the message if it has no effect.
+        of_model: whether the model reads the option, and not its attentions.
     """
     metadata = {"help": help, "choices": choices, "needs": needs, "of_model": of_model}
     return field(default=default, metadata=metadata)
@@ -165,9 +165,9 @@ def in_types(
     """Add to a dataclass the options ``--NAME-in-TYPE``: a value for one attention type, or a list.
 
     Args:
-        meaning: of the value.
+        meaning: meaning of the value, for the help text.
         zero: meaning of 0, if 0 is allowed.
-        types: those that have the option.
+        types: attention types that have the option.
     """
 
     def help_of(type_: AttentionType) -> str:
@@ -186,7 +186,11 @@ def in_types(
 
 
 def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
-    """Parse names of :data:`ATTENTION_TYPES` joined by commas; ValueError for any other text."""
+    """Parse names of :data:`ATTENTION_TYPES` joined by commas.
+
+    Raises:
+        ValueError: the text is anything else.
+    """
     names = text.split(",")
     if set(names) - set(ATTENTION_TYPES):
         expected = ", ".join(ATTENTION_TYPES)
@@ -195,14 +199,14 @@ def named_types(option: str, text: str) -> tuple[AttentionType, ...]:
 
 
 def listed_values(option: str, text: str, layers: int, allowed: int | tuple[str, ...]) -> list[Any]:
-    """Parse a value for all layers, or one for each, joined by commas.
+    """Parse one value for all layers, or one value per layer, joined by commas.
 
     Args:
         option: name of the option, for messages.
-        allowed: the smallest number, or the words.
+        allowed: the smallest number, or the allowed words.
 
     Raises:
-        ValueError: a value that is not allowed, or neither one nor one per layer.
+        ValueError: a value is not allowed, or there is neither one value nor one per layer.
     """
     words = str(text).split(",")
     if isinstance(allowed, tuple):
@@ -229,9 +233,9 @@ def at_layer(
     """Return the value of ``--NAME-in-TYPE`` at ``site``, or else of ``--NAME``.
 
     Args:
-        name: of the option, as in ``cfg``: ``key_dim`` for ``key_dim_in_encoder``.
-        allowed: the smallest number, or the words.
-        default: if none of them is given.
+        name: name of the option, as in ``cfg``: ``key_dim`` for ``key_dim_in_encoder``.
+        allowed: the smallest number, or the allowed words.
+        default: value if none of the options is given.
 
     Raises:
         ValueError: see :func:`listed_values`.
@@ -265,7 +269,7 @@ class CacheOptions(FairseqDataclass):
 
 
 def _ffn_dims(side: str) -> Any:
-    values = "one number, or one per layer, joined by commas; 0: a constant output"
+    values = "one number, or one per layer, joined by commas; 0 for a constant output"
     usual = f"--{side}-ffn-embed-dim"
     return option(None, f"width of the {side}'s feed-forward blocks: {values} (default: {usual})")
 

@@ -24,7 +24,7 @@ from fairseq_collab.attention.head_groups import FEATURES, HeadGroupAttention
 from fairseq_collab.models.options import Site, at_layer, in_types, option
 
 
-@in_types("heads", "heads", zero="; 0: no attention")
+@in_types("heads", "number of heads", zero="; 0 for no attention in that layer")
 @dataclass
 class HeadOptions(FairseqDataclass):
     """Number and sizes of heads: options of all variants that have them."""
@@ -106,7 +106,8 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
     """Return ``h_qk`` from ``--key-dim``, ``--qk-head-size`` or ``--head-size``; None for ``d/H``.
 
     Raises:
-        ValueError: two of them that contradict, or a key dimension that the heads cannot share.
+        ValueError: two of the options contradict each other, or the heads cannot share the key
+            width.
     """
     if cfg.key_dim is None:
         return cfg.head_size if cfg.qk_head_size is None else cfg.qk_head_size
@@ -118,7 +119,7 @@ def query_key_size(cfg: TransformerConfig, heads: int) -> int | None:
         return None
     if cfg.key_dim < 1 or cfg.key_dim % heads:
         raise ValueError(
-            f"--key-dim {cfg.key_dim} does not deal out evenly to {heads} heads: "
+            f"--key-dim {cfg.key_dim} cannot be shared evenly by {heads} heads: "
             "give a multiple of their number"
         )
     return cfg.key_dim // heads

@@ -32,15 +32,15 @@ from fairseq_collab.models.separate_heads import (
     head_sizes,
 )
 
-#: What options of shared keys, of standard heads and of latents need to act.
+#: What options of shared keys, of standard heads and of latents need to have an effect.
 _SHARED = "a key width above 0 (--key-dim, --key-dim-in-TYPE)"
 _STANDARD = "some layers standard heads (--key-dim-in-TYPE 0)"
 _LATENT = "a latent width above 0 (--latent-dim, --latent-dim-in-TYPE)"
 
 
 @in_types("key_dim", "key width", zero="; 0 for standard heads in that layer")
-@in_types("value_heads", "value heads")
-@in_types("heads", "heads", zero="; 0: no attention")
+@in_types("value_heads", "number of value heads")
+@in_types("heads", "number of heads", zero="; 0 for no attention in that layer")
 @dataclass
 class CollabOptions(FairseqDataclass):
     """Options of ``transformer_collab`` (Cordonnier et al. 2020, arXiv 2006.16362)."""
@@ -113,15 +113,15 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
     )
 
 
-@in_types("key_value_heads", "key/value heads")
+@in_types("key_value_heads", "number of key/value heads")
 @dataclass
 class GroupedQueryOptions(HeadOptions):
     """Options of ``transformer_grouped_query`` (Ainslie et al. 2023, arXiv 2305.13245)."""
 
     key_value_heads: int = option(
         1,
-        "number of key/value heads, a divisor of the heads; 1 is multi-query attention, one per "
-        "head is standard heads",
+        "number of key/value heads, a divisor of the number of heads; 1 is multi-query attention, "
+        "and the number of heads itself gives standard heads",
     )
 
 
@@ -154,7 +154,8 @@ class LatentOptions(HeadSizeOptions):
     )
     latent_norm: bool = option(
         False,
-        "normalise the latent, as DeepSeek-V2 does; it cannot be priced, converted or exported",
+        "normalise the latent, as DeepSeek-V2 does; models with this option cannot be priced, converted or "
+        "exported",
         needs=_LATENT,
     )
 
@@ -193,10 +194,11 @@ def shared_latent(cfg: TransformerConfig, site: Site, latent_dim: int) -> HeadAt
 
 
 def share_latents(model: nn.Module, options: dict[str, Any]) -> None:
-    """Have all cross-attentions of a model that was built share their latent.
+    """Make all cross-attentions of a model share their latent.
 
     Raises:
-        UserError: there is none, or their caches are to be rounded in different ways.
+        UserError: there are no cross-attentions with heads, or their caches are rounded in
+            different ways.
     """
     if options.get("shared_latent_in_cross") is None:
         return

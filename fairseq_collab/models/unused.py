@@ -1,9 +1,9 @@
-"""Options that no attention of a model reads: they would act on nothing.
+"""Options that no attention of a model reads, so that they would have no effect.
 
-The options of a variant are those of its heads; which of them a model has, other options decide: a
-layer without a shared key has no query mixing, and one with its own key width does not ask for that
-of the whole model.  So attentions are built, and thrown away, by a configuration that notes what is
-read.
+A variant has the options of all its heads, and other options decide which heads a model has: a
+layer without a shared key has no query mixing, and a layer with a key width of its own does not
+read the key width of the whole model.  So this module builds attentions with a configuration that
+notes which options are read, and throws the attentions away.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Reader:
 def unused(
     cfg: TransformerConfig, variant_options: type, absent: Collection[AttentionType] = ()
 ) -> list[Field[Any]]:
-    """List the options of heads and of their cache that are given and that no attention reads.
+    """List the options of heads and of their cache that are given but that no attention reads.
 
-    An option that has its default is not given, and neither is one of the whole model
+    An option that has its default does not count as given, nor does an option of the whole model
     (:func:`.options.option`).
 
     Args:
         absent: attention types that the model lacks.
 
     Raises:
-        ValueError: an option that makes no sense.
+        ValueError: an option makes no sense.
     """
     given = [
         option
@@ -66,7 +66,7 @@ def unused(
 
 
 def sites(cfg: TransformerConfig, absent: Collection[AttentionType] = ()) -> Iterator[Site]:
-    """Yield where a model has attentions."""
+    """Yield the sites of a model: where it has attentions."""
     for type_ in ATTENTION_TYPES:
         if type_ in absent or (type_ == "cross" and cfg.no_cross_attention):
             continue

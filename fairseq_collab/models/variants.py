@@ -30,9 +30,9 @@ for variant in VARIANTS:
 
 
 def family_of(kind: type) -> Family | None:
-    """Return the family of a class of models; None if it is neither fairseq's nor ours.
+    """Return the family of a class of models; None if the class is neither fairseq's nor ours.
 
-    A class derived from one of these may compute something else, and has none.
+    A class that is derived from one of these may compute something else, and has no family.
     """
     registered = "variant" in vars(kind)  # by register, not inherited
     return next(

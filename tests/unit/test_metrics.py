@@ -342,7 +342,7 @@ TOUCHED: dict[str, Callable[[str], str]] = {
     "a tag": lambda line: f"<seg>{line}</seg>",
     "escapes of Moses": lambda line: line.replace("nicht", "nicht &apos;s"),
     "or HTML": lambda line: line.replace("nicht", "nicht&#39;s"),
-    "apart from their accents": lambda line: unicodedata.normalize("NFD", line),
+    "separate from their accents": lambda line: unicodedata.normalize("NFD", line),
 }
 
 
