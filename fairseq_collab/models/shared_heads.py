@@ -154,8 +154,8 @@ class LatentOptions(HeadSizeOptions):
     )
     latent_norm: bool = option(
         False,
-        "normalise the latent, as DeepSeek-V2 does; models with this option cannot be priced, converted or "
-        "exported",
+        "normalise the latent, as DeepSeek-V2 does; models with this option cannot be priced, "
+        "converted or exported",
         needs=_LATENT,
     )
 
