@@ -60,9 +60,10 @@ def train_command(run: Run, config: DictConfig) -> list[str]:
 
 
 def without_resets(run: Run, config: DictConfig) -> list[str]:
-    """Overrides for a training that resumes: only its start resets anything.
+    """Overrides for a training that resumes, so that nothing is reset again.
 
-    fairseq would reset the optimizer, say, at each attempt, and the run would depend on kills.
+    fairseq would reset the optimizer, for example, at each attempt, and the result would depend on
+    when the run was killed.
     """
     checkpoint = config.get("checkpoint") or {}
     is_own = checkpoint.get("restore_file", OWN_CHECKPOINT) == OWN_CHECKPOINT

@@ -42,7 +42,7 @@ ACTING = (
 OF_TRANSLATION = (
     "dataset.max_tokens_valid", "common_eval.post_process", "task.source_lang", "task.target_lang",
 )  # fmt: skip
-#: Fields of a record that no fact may be called: a table shows the field.
+#: Reserved names: for these, a table shows the field of the record instead of a fact.
 FIELDS = {field.name for field in dataclasses.fields(Record)} - {"method"}
 #: Options of the search that change no translation.
 WITHOUT_EFFECT = ("nbest", "no_beamable_mm", "no_seed_provided", "print_step", "sacrebleu")

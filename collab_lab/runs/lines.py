@@ -27,17 +27,17 @@ Values = np.ndarray[tuple[int], np.dtype[np.float64]]  # one of each line, or ea
 
 #: Length of the runs of letters, and in scripts without spaces, whose words are shorter.
 RUN, SHORT_RUN = 5, 2
-#: Lines below which nothing is judged, and of the shortest window.
+#: The fewest lines that are judged, and the lines of the shortest window.
 LEAST, WINDOW = 20, 50
 #: Offsets at which translations are compared with references.
 SHIFTS = tuple(shift for shift in range(-10, 11) if shift)
-#: Probability of an alarm where neither of two pairings is better.
+#: Probability of a false alarm, if neither of two pairings is better.
 CHANCE = 1e-3
-#: Standard errors within which a mean is that of chance, and beyond which a block has another.
+#: A mean within NEAR standard errors is chance; a block beyond FAR has another mean.
 NEAR, FAR = 3, 5
-#: Share of the runs of translations that references have, too; in another language, 4 to 9%.
+#: Share of the runs of translations that references also have; in another language, 4 to 9%.
 KNOWN = 1 / 8
-#: Lines of a block that may be of another text; half of them, where there are fewer than twice it.
+#: Lines of a block that may come from another text; in a text below two blocks, half of its lines.
 BLOCK = 100
 #: Share of translations that begin as their references do, and the fewest sentences that show it.
 BEGUN, LEAST_BEGUN = 0.98, 40
@@ -182,10 +182,11 @@ def say_if_characters_differ(
 ) -> None:
     """Say which characters are in a quarter of the lines of one text and hardly any of the other.
 
-    Such as marks of subwords, of languages and of ends of sentences; punctuation that a tokeniser
-    has rewritten, full-width marks for example; characters of no width; tabs, where lines have
-    columns, the sources for example.  Capital and small letters count as one, and so do letters
-    together with and apart from their accents: they have their own warnings.
+    Examples are marks of subwords, of languages and of ends of sentences; punctuation that a
+    tokeniser has rewritten, for example full-width marks; characters without width; and tabs
+    between columns, for example after the sources.  Upper and lower case count as one character,
+    and so do letters together with and separate from their accents, because other warnings report
+    these.
     """
     ours, theirs = (
         Counter(chain.from_iterable(set(unicodedata.normalize("NFC", line)) for line in text))

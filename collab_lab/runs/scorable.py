@@ -22,7 +22,7 @@ NO_TRANSLATION = (
     "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
     "replace_unk", "retain_iter_history", "score_reference",
 )  # fmt: skip
-#: Options of the search that act only where another one is on.
+#: Options of the search that have an effect only with another option.
 ONLY_WITH = {
     "sampling_topk": "sampling",
     "sampling_topp": "sampling",

@@ -165,7 +165,7 @@ def _hidden(error: Exception, root: Path) -> UserError | None:
 
 
 def _explained(said: str) -> UserError | None:
-    """In one line, what Hydra says of an unknown name in many; None for anything else."""
+    """One line for what Hydra says in many about an unknown name; None for other errors."""
     if match := re.search(r"Could not override '(\w+)'", said):
         kinds = {
             name for kind in MODEL_DATACLASS_REGISTRY for name in known_options("model", kind) or ()

@@ -75,7 +75,7 @@ class Worker:
         self.busy: set[Run] = set()
 
     def step(self) -> bool:
-        """See what has ended, start what can start; False when all is done."""
+        """Report runs that have ended, and start others; return False when all are done."""
         for child in [one for one in self.processes if one.process.poll() is not None]:
             self.processes.remove(child)
             with child.lock:
@@ -178,7 +178,11 @@ def child_command(run: Run) -> list[str]:
 
 
 def report(run: Run, status: int) -> None:
-    """Say how a run has ended, whose process had this exit status; record it if that did not."""
+    """Report how a run has ended.
+
+    Args:
+        status: exit status of its process, which is recorded if the process recorded no failure.
+    """
     if record := run.record():
         say(f"{run.name}: {summary(record)}")
         return

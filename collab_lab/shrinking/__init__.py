@@ -2,7 +2,7 @@
 
 shape              what stays of a site, and what that costs
 draft, pruning     the model to be, edited in place, built once; one that keeps lists of heads
-gates, source      open gates; the model that prices and plans are of, without gates and groups
+gates, source      open gates; the model that is priced and cut: it has no gates and no groups
 evidence           what a pass shows, and prices that plans share
 engine             what runs models, and what it keeps of a smaller one
 cut, cuts          something that can be taken from a model: one class, one file each

@@ -73,11 +73,12 @@ def convert(
     Args:
         to: ``collab`` (shared keys), ``separate`` (narrower separate keys), ``grouped-query`` or
             ``latent``.
-        size: of all attentions: key width in all, number of key/value heads, or latent width.
+        size: size in all attentions: total key width, number of key/value heads, latent width.
         by_type: sizes by attention type: a number, or one per layer (``"64,32"``); 0 leaves the
             heads as they are.
-        query_mixing: of shared keys: ``own`` (default), ``full`` or ``diagonal``.
-        cache_bits: of a number in the KV cache: 8, 4, or None for no rounding; or a text with one
+        query_mixing: how heads with shared keys make queries: ``own`` (default), ``full`` or
+            ``diagonal``.
+        cache_bits: bits per number in the KV cache: 8, 4, or None for no rounding; or a text with one
             for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` leaves them.
         refit: whether to fit the new heads' outputs (:mod:`collab_lab.refitting.refit`), where
@@ -224,7 +225,7 @@ def chosen_bits(cache_bits: str | int | None, trained: Trained) -> dict[Attentio
 def sizes_by_type(given: Any) -> dict[AttentionType, int | str]:
     """Check sizes by attention type, and return them; UserError if one is not a size."""
     if not isinstance(given, Mapping | None):
-        raise UserError(f'must be such as {{"cross": 64}}, not {given!r}', "`by_type`")
+        raise UserError(f'must look like {{"cross": 64}}, not {given!r}', "`by_type`")
     named = {type_: value for type_, value in (given or {}).items() if value is not None}
     for type_, value in named.items():
         if type_ not in ATTENTION_TYPES:
@@ -286,12 +287,12 @@ def prune(
         raise UserError(problem)
     same = same_on_each_side or None
     if retained is not None:
-        reason = "has no effect where the heads are given"
+        reason = "has no effect if `retained` lists the heads"
         reject_unused(reason, types=types, random=random, same_on_each_side=same)
     if same:
         reject_unused("contradicts `same_on_each_side`", keep=keep, types=types)
     if retained is not None or random is not None:
-        reject_unused("is of the choice by price", statistics=statistics)
+        reject_unused("has an effect only if heads are chosen by price", statistics=statistics)
     check_whole(number=number, keep=keep, random=random)
     check_model(model)
     reject(model, [Heads()], "its heads cannot be removed")

@@ -30,9 +30,9 @@ from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import SEPARATE, family_of
 
-#: Sizes of each attention that a budget is spread over.
+#: The most sizes of an attention that a search tries.
 GRID = 16
-#: Of cuts whose models run everywhere.
+#: The ``engines`` of a cut whose models run in every engine.
 EVERY_ENGINE = tuple(ENGINES)
 #: Bits of a cached number; 0: no rounding.
 ANY_BITS = (0, *BITS)
@@ -84,7 +84,7 @@ class Cut(ABC):
         return True
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
-        """Constraints that the shapes of some sites must agree."""
+        """Constraints by which the shapes of some sites must agree."""
         return ()
 
     @abstractmethod
@@ -117,7 +117,7 @@ class NewHeads(Cut):
     kind: Kind
     #: Parts of standard heads that must have the size d/H: keys, values.
     standard_sized: tuple[str, ...] = ()
-    #: Whether attentions may have any number of heads, none as well, and heads of any size.
+    #: Whether attentions may have any number of heads, also none, and heads of any size.
     any_heads: ClassVar[bool] = True
 
     @abstractmethod

@@ -159,7 +159,7 @@ class Draft:
                     self._scale(attention, attention.module.scaling)
 
     def _scale(self, attention: Attention, scale: float) -> None:
-        """Make queries up for the scale of scores, which was ``scale``."""
+        """Rescale the queries of an attention whose scores had the scale ``scale`` before."""
         module, heads = attention.module, len(self.heads[attention])
         factor = scale / scale_of(module, heads, self.stays_of_its_kind)
         scaled = "mixing" if "mixing" in parts_of_heads(module) else "q_proj"

@@ -1,7 +1,7 @@
 """The solver: a multiple-choice knapsack, by branch and bound.
 
-It takes one option at each place, of least total price, within budgets of costs; what places and
-options are, it does not know.
+It chooses one option for each place, at the least total price and within budgets of costs.  It does
+not know what places and options are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ K = TypeVar("K")
 P = TypeVar("P", bound=Any)
 #: Seconds after which the best choice so far is taken.
 SECONDS = 60.0
-#: The solver's status where its time is over.
+#: The solver's status when its time is up.
 OUT_OF_TIME = 1
-#: A gap that need not be said: the solver's tolerance.
+#: The largest gap that is not reported: the solver's tolerance.
 EXACT = 1e-6
 
 
@@ -99,7 +99,7 @@ def cheapest(
 
 
 def _agreeing(pairs: Sequence[tuple[Any, Any]], together: Together) -> Iterator[LinearConstraint]:
-    """That each of these places takes an option of one value, or none does."""
+    """Constraints by which all these places take options of one value, or none of them does."""
     values: dict[Any, dict[Any, list[int]]] = {}  # columns in ``pairs``, by value and place
     known = {key for key, _ in pairs}
     places = [place for place in together.places if place in known]

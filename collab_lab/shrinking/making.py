@@ -15,7 +15,7 @@ from collab_lab.trained.checkpoint import Trained
 
 
 def make(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
-    """The smaller model of a plan: cut, built, refitted, measured, its costs counted.
+    """Cut, build, refit and measure the smaller model of a plan, and count its costs.
 
     Args:
         fit: whether to refit all blocks, in the order of data (:mod:`collab_lab.refitting.refit`).

@@ -22,7 +22,7 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 from collab_lab.trained.rebuilt import model_problems
 
-#: Cuts of the cache that :func:`prices` tells the prices of, by the names of ``--kinds``.
+#: Cuts of the cache that :func:`prices` prices, by the names of ``--kinds``.
 PRICED: dict[str, Cut] = {
     "latent": Latent(),
     "collab": SharedKey(),

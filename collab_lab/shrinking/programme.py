@@ -133,7 +133,7 @@ class Programme:
         self, evidence: Evidence, kind: str, cuts: Sequence[Cut], allowed: Allowed = ANYTHING
     ):
         trained, self.times = evidence.trained, allowed.times
-        reject(trained, cuts, "cannot be cut so")
+        reject(trained, cuts, "cannot be cut this way")
         self.trained, self.kind, self.cuts = trained, kind, cuts
         self.whole = whole_costs(trained)._asdict()
         self.costs = model_costs(trained)._asdict()

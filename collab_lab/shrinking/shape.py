@@ -182,7 +182,7 @@ def blueprint(module: Any, shape: Shape) -> Blueprint:
 
 @functools.lru_cache(1 << 14)
 def _counted(plan: Blueprint, copy: Copy) -> tuple[Any, int]:
-    """An attention without numbers, and how many parameters it has, but for those of a copy."""
+    """An attention on torch's meta device, and its parameters without those of a shared copy."""
     with torch.device("meta"):
         module: Any = plan.build()
         others = set[nn.Parameter]()

@@ -23,7 +23,7 @@ from collab_lab.trained.arguments import check_model, sentences_of
 from collab_lab.trained.checkpoint import Trained, plan_of
 from fairseq_collab.attention.rounding import BITS
 
-#: What a budget cuts, unless ``only`` says it.
+#: The parts that a target cuts, unless ``only`` chooses them.
 CUT_BY = {
     "cache": ("cache",),
     "parameters": ("heads", "units"),
@@ -31,7 +31,7 @@ CUT_BY = {
     "time": ("heads", "units"),
 }
 #: Why an argument of a smaller cache has no effect.
-NOT_CUT = "is of a smaller cache, which is not cut here"
+NOT_CUT = "has an effect only on a smaller cache, and the cache is not cut here"
 #: Rounding errors of shares.
 EXACT = 1e-6
 #: Models that ``lose`` builds and measures.
@@ -72,19 +72,19 @@ def shrink(
             makes ``parameters`` as small as it can, or ``cache`` if ``only`` names just the cache.
         only: what may be cut: heads, units, cache; default: heads and units for ``parameters``,
             ``time`` and ``lose``, heads for ``heads``, the cache for ``cache``.
-        kinds: of heads for a smaller cache, of which the cheapest is taken: latent, unchanged (as
-            they are, rounded), grouped-query, collab (a shared key); default: the first two, for
-            CTranslate2 grouped-query.
-        cache_bits: of a number in a smaller cache: 8, 4, or none; default: the cheapest ones.
-        engine: that the model is for: fairseq, onnx for ONNX Runtime, where all cuts run as in
-            fairseq, or ct2 for CTranslate2, where equally many heads stay on each side, widths are
-            multiples of 64, and no cache is rounded; with ``times``, theirs.
-        times: what parts of the model take: :func:`collab_lab.time_parts` measures it.
+        kinds: kinds of heads to try for a smaller cache; the cheapest kind is taken.  They are
+            latent, unchanged (the heads as they are, rounded), grouped-query, and collab (a shared
+            key); default: the first two, for CTranslate2 grouped-query.
+        cache_bits: bits per number in a smaller cache: 8, 4, or none; default: the cheapest ones.
+        engine: engine that will run the model: fairseq; onnx for ONNX Runtime, which runs all cuts
+            that fairseq runs; or ct2 for CTranslate2, for which equally many heads stay on each
+            side, widths are multiples of 64, and no cache is rounded; with ``times``, theirs.
+        times: measured times of the parts of the model, from :func:`collab_lab.time_parts`.
         subset, sentences: set, and number of sentences, for prices and the refit; default: 1,000
             of the training set.
         with_cuts: cuts of your own (see docs/own_cuts.md), in place of this project's of the same
             part: heads, units, or kinds of heads for the cache.
-        evidence: of :func:`.source.source_of` this model, in place of a pass.
+        evidence: evidence about ``source_of(model)`` (:mod:`.source`), which saves the pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
@@ -92,7 +92,7 @@ def shrink(
     check_model(model)
     given = {"cache": cache, "parameters": parameters, "heads": heads, "time": time}
     if time is None:
-        reject_unused("goes with `time`", times=times)
+        reject_unused("has an effect only with `time`", times=times)
     elif times is None:
         raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
     else:
@@ -101,7 +101,7 @@ def shrink(
     allowed = allowed_cuts(shares, lose, only, kinds, cache_bits, engine, with_cuts)
     allowed = allowed._replace(times=times)
     if evidence is not None:
-        reject_unused("goes without `evidence`", subset=subset, sentences=sentences)
+        reject_unused("has no effect with `evidence`", subset=subset, sentences=sentences)
     model = source_of(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)

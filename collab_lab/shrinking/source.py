@@ -1,4 +1,4 @@
-"""The model that prices and plans are of: the given one, with heads that can be cut."""
+"""The model that is priced and cut: the given one, with heads that can be cut."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 
 def source_of(trained: Trained) -> Trained:
-    """The model with heads that prices and plans are of: gates in its weights, and no groups.
+    """The model that is priced and cut: its gates are multiplied into the weights, groups dropped.
 
     Raises:
-        UserError: no model that is built anew would compute the same.
+        UserError: a model that is rebuilt from its options and weights would compute something
+            else.
     """
     reject(trained, "cannot be changed", model_problems(trained))
     model = trained.model

@@ -21,11 +21,11 @@ from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE, UPDATE_FILE = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"
 LAST_FILE = r"checkpoint_last\.pt"
-#: Options of all architectures, those of plug-ins, too, which tie weights: a checkpoint that was
-#: written on a GPU has tied embeddings as copies.
+#: Options of all architectures that tie weights: a checkpoint that was written on a GPU stores
+#: tied embeddings as copies.
 _TYING = ("share_all_embeddings", "share_decoder_input_output_embed")
 _ONE_TRAINING = "average one training only"
-#: Mean cosine of weights below which they are of different trainings; theirs is 0.
+#: Weights with a smaller mean cosine come from different trainings, whose mean cosine is 0.
 RELATED = 0.2
 
 
@@ -101,7 +101,11 @@ def _read(path: str, ema: bool) -> dict[str, Any]:
 
 
 def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) -> dict[str, Tensor]:
-    """The weights that have a mean, one of tied ones; UserError for one that is not finite."""
+    """The weights to be averaged: one of each group of tied weights.
+
+    Raises:
+        UserError: a weight is not finite.
+    """
     result = {}
     for name, weight in model.items():
         if weight.is_floating_point() and names[name] == name:
@@ -114,13 +118,16 @@ def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) ->
 
 
 def _square(weights: Mapping[str, Tensor]) -> float:
-    """The sum of squares of all matrices; of vectors, those of norms are near 1 in any training."""
+    """The sum of squares of all matrices.
+
+    Vectors do not count, because those of layer norms are near 1 in every training.
+    """
     matrices = (weight for weight in weights.values() if weight.dim() > 1)
     return sum(float(weight.double().square().sum()) for weight in matrices) or 1.0
 
 
 def _kind(weight: Tensor) -> str:
-    """What all checkpoints must have in common: of integers, such as signatures, the values."""
+    """The properties of a weight that all checkpoints share: its shape; if integer, its values."""
     if weight.is_floating_point():
         return f"float {tuple(weight.shape)}"
     return f"integer {weight.tolist()}"

@@ -128,8 +128,8 @@ class Trained:
     def save(self, out: str | Path) -> None:
         """Write a checkpoint atomically, without optimizer state.
 
-        The YAML next to the files of commands is
-        :func:`~collab_lab.trained.fine_tuning.write_configuration`'s.
+        Commands also write a YAML file next to it, with
+        :func:`~collab_lab.trained.fine_tuning.write_configuration`.
         """
         checkpoints.save(self.content(), out)
 

@@ -122,12 +122,12 @@ def rebuilt(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> Tr
     like = next(trained.model.parameters())
     kind = MODEL_REGISTRY.get(result.cfg.model._name)
     if kind is not None and issubclass(kind, HeadModel):
-        kind.override(result.cfg.model, {})  # what acts on nothing in the new model goes
+        kind.override(result.cfg.model, {})  # drops options that have no effect in the new model
     with without_checkpointing(result.cfg.model):
         model = trained.task.build_model(result.cfg.model).to(like.dtype)
     state = model.state_dict()
     fixed = {name: value for name, value in state.items() if of_one_model(name)}
     load_weights(model, {**fixed, **weights}, trained.path)
     extra = {k: v for k, v in (result.state.get("extra_state") or {}).items() if k != "plan"}
-    result.state["extra_state"] = extra  # a plan is of the weights that it was made of
+    result.state["extra_state"] = extra  # a plan describes the former weights
     return result.with_model(model.eval().to(like.device))
