@@ -28,7 +28,7 @@ COMMANDS = {
     "cost": "count the parameters, KV cache and multiply-adds of models",
     "data": "prepare corpora for fairseq",
     "doctor": "check the installation",
-    "export": "export a model to fairseq, CTranslate2 or Hugging Face, exactly",
+    "export": "export a model to fairseq, CTranslate2, Hugging Face or ONNX Runtime",
     "heads": "analyse what the heads of a model do",
     "prices": "predict what narrower keys, latents, grouped queries and fewer heads cost",
     "prune": "remove heads from a trained model",

@@ -78,8 +78,8 @@ def convert(
             heads as they are.
         query_mixing: how heads with shared keys make queries: ``own`` (default), ``full`` or
             ``diagonal``.
-        cache_bits: bits per number in the KV cache: 8, 4, or None for no rounding; or a text with one
-            for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
+        cache_bits: bits per number in the KV cache: 8, 4, or None for no rounding; or a text with
+            one for each cache (``"4,8"``: decoder layers, then cross-attention; 0 for no rounding).
             ``auto`` leaves them.
         refit: whether to fit the new heads' outputs (:mod:`collab_lab.refitting.refit`), where
             that lowers the loss on the calibration sentences.
