@@ -375,7 +375,13 @@ def keys() -> dict[str, str]:
         )
         for folder, kind in (("large", SHARED), ("large", SEPARATE), ("large_twice", SHARED))
     }
+    eight = [
+        gain_of(gains(of_width("long", SHARED, 32), of_width("long", SEPARATE, 128), score))
+        for score in ("valid_loss", "bleu")
+    ]
     return {
+        "diagonal_eight": interval(eight[0], "+.3f"),
+        "diagonal_eight_bleu": interval(eight[1], "+.2f"),
         "diagonal_256": interval(from_standard["large", SHARED], "+.3f"),
         "diagonal_256_mean": f"{from_standard['large', SHARED].mean:+.3f}",
         "separate_256": interval(from_standard["large", SEPARATE], "+.3f"),
