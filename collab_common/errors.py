@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 
 
 class UserError(Exception):
@@ -44,6 +45,13 @@ def reject_unused(reason: str, **arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise UserError(reason, name if "`" in name else f"`{name}`")
+
+
+def check_whole(**arguments: object) -> None:
+    """Raise UserError for the first argument that is neither None nor a whole number."""
+    for name, value in arguments.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(f"must be a whole number, not {value!r}", f"`{name}`")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prune, shrink
-from collab_lab.shrinking import making
+from collab_lab.shrinking.apply import apply_cuts, apply_plan
 from collab_lab.shrinking.by_hand import conversion, keeping, random_order
 from collab_lab.shrinking.cut import Cut, NewHeads, Offer
 from collab_lab.shrinking.cuts.bits import Bits
@@ -28,8 +28,8 @@ from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.programme import Programme, propose
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.planner import Planner, propose
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, model_costs, sites_of, whole_costs
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.attentions import Attention, attentions
@@ -108,13 +108,13 @@ def equal_shares(text: Text, share: float) -> Smaller:
         return even_plan(found, 1 - step / STEPS)
 
     def fits(step: int) -> bool:
-        small, _ = making.unfitted(found, at(step))
+        small, _ = apply_cuts(found, at(step))
         return model_costs(small).parameters <= share * whole.parameters
 
     step = bisect_left(range(STEPS), True, key=fits)
     if step == STEPS:
         raise UserError(f"even one head and unit a layer leave more than {share}")
-    return making.make(found, at(step))
+    return apply_plan(found, at(step))
 
 
 def even_plan(found: Evidence, left: float) -> Plan:
@@ -152,13 +152,13 @@ def latents(
         }
         given |= {OneCopy(): crossing} if crossing else {}
         return Made(
-            *making.unfitted(found, conversion(text.model, given, dict.fromkeys(sizes, bits or 0)))
+            *apply_cuts(found, conversion(text.model, given, dict.fromkeys(sizes, bits or 0)))
         )
-    programme = Programme(found, "latent", [Bits(), Latent(), OneCopy()])
-    for site, options in programme.options.items():
+    planner = Planner(found, "latent", [Bits(), Latent(), OneCopy()])
+    for site, options in planner.options.items():
         if isinstance(site, Attention) and site.type == "cross":
-            programme.options[site] = [o for o in options if bool(o.shape.shared) == one]
-    return making.make(found, programme.solve({"cache": share}))
+            planner.options[site] = [o for o in options if bool(o.shape.shared) == one]
+    return apply_plan(found, planner.solve({"cache": share}))
 
 
 def cached(text: Text) -> list[Attention]:
@@ -183,7 +183,7 @@ def untrained(text: Text, d: int, layers: int = LAYERS) -> Made:
 def pooled(text: Text, share: float) -> Made:
     """Pooled groups in the decoder and in cross-attention; the encoder has no KV cache."""
     sizes = {a: max(1, round(share * a.module.num_heads)) for a in cached(text)}
-    return Made(*making.unfitted(text.found, conversion(text.model, {rivals.Pooled(): sizes})))
+    return Made(*apply_cuts(text.found, conversion(text.model, {rivals.Pooled(): sizes})))
 
 
 def svd_latents(text: Text, share: float, bits: int | None = None) -> Smaller:
@@ -196,12 +196,12 @@ def svd_latents(text: Text, share: float, bits: int | None = None) -> Smaller:
     chosen = [a for _, a in sorted(values, key=lambda pair: -pair[0])[:number]]
     sizes = {a: max(1, chosen.count(a)) for a in known}
     rounded = dict.fromkeys(known, bits) if bits else {}
-    return making.make(found, conversion(text.model, {cut: sizes}, rounded))
+    return apply_plan(found, conversion(text.model, {cut: sizes}, rounded))
 
 
 def masks(text: Text, share: float) -> Smaller:
     """Masks of heads and units, with a share of the layers' parameters, and the refit."""
-    return making.make(text.found, masked(text.model, fisher_of(text), share))
+    return apply_plan(text.found, masked(text.model, fisher_of(text), share))
 
 
 @functools.lru_cache(1)
@@ -232,7 +232,7 @@ def simulated(text: Text, how: str, keys: int, values: int) -> Smaller:
     rounding = {"uniform": rivals.uniform, "rotated": rivals.rotated}[how]
     cut = Simulated(rounding(keys), rounding(values))
     shapes = {site: as_it_is(site) for site in sites_of(text.model)}
-    return making.make(text.found, Plan(cut.name, shapes, [(cut, cached(text))]))
+    return apply_plan(text.found, Plan(cut.name, shapes, [(cut, cached(text))]))
 
 
 # ---- steps of the refit: see ladder.py -----------------------------------------------------------
@@ -255,7 +255,7 @@ def step(
         changed, columns = ladder.masked(without(text.model, orders_of(text, choice), number))
         return Made(ladder.climb(changed, step, ridge, columns))
     plan = propose(text.found, {"cache": share}, Allowed(("cache",), (kind,), (0,)))
-    changed, _ = making.unfitted(text.found, plan)
+    changed, _ = apply_cuts(text.found, plan)
     return Made(ladder.climb(changed, step, ridge))
 
 
@@ -300,9 +300,9 @@ def spread(text: Text, kind: str, share: float) -> Made:
     cut = KINDS[kind]
     if cut.kind.one_size:
         raise UserError("has one size in all layers", kind)
-    programme = Programme(text.found, cut.name, [Bits(), cut], Allowed(bits=(0,)))
-    sizes = programme.solve({"cache": share}).sizes
-    return Made(*making.unfitted(text.found, conversion(text.model, {cut: sizes})))
+    planner = Planner(text.found, cut.name, [Bits(), cut], Allowed(bits=(0,)))
+    sizes = planner.solve({"cache": share}).sizes
+    return Made(*apply_cuts(text.found, conversion(text.model, {cut: sizes})))
 
 
 def even(text: Text, kind: str, share: float) -> Made:
@@ -310,7 +310,7 @@ def even(text: Text, kind: str, share: float) -> Made:
     cut = KINDS[kind]
     narrowed = attentions(text.model.model) if cut.kind.one_size else cached(text)
     sizes = {one: even_size(kind, one, share) for one in narrowed}
-    return Made(*making.unfitted(text.found, conversion(text.model, {cut: sizes})))
+    return Made(*apply_cuts(text.found, conversion(text.model, {cut: sizes})))
 
 
 def even_size(kind: str, one: Attention, share: float) -> int:
@@ -330,7 +330,7 @@ def weighted(text: Text, kind: str, weighting: str, part: int) -> Made:
     every = cached(text) if is_latent else attentions(text.model.model)
     sizes = {one: (2 if is_latent else 1) * one.module.embed_dim // part for one in every}
     evidence = Evidence(text.model, attentions=weightings_of(text)[weighting])
-    return Made(*making.unfitted(evidence, conversion(text.model, {KINDS[kind]: sizes})))
+    return Made(*apply_cuts(evidence, conversion(text.model, {KINDS[kind]: sizes})))
 
 
 @functools.lru_cache(1)

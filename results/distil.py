@@ -34,7 +34,7 @@ from collab_lab.export.translate import Translator
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.run import runs_under
-from collab_lab.shrinking.engine import TIMED, engine_of
+from collab_lab.shrinking.engine import TIMED_IN, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
 from results.records import File, origin
@@ -72,7 +72,7 @@ def in_onnx(folder: Path) -> Translate:
 def in_ctranslate2(trained: Trained, name: str, folder: Path, data: Path) -> Translate:
     """With the subwords of the data folder; like lengths are translated together."""
     threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
-    model = CTranslate2(str(folder), compute_type=TIMED[name][1], **threads)
+    model = CTranslate2(str(folder), compute_type=TIMED_IN[name][1], **threads)
     subwords = SentencePieceProcessor(model_file=str(data / "spm.model"))
 
     def translate(lines: Sequence[str]) -> list[str]:

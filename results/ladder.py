@@ -33,7 +33,7 @@ from collab_common.errors import UserError
 from collab_lab.heads.importance import importance
 from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, Retained, attentions, inputs_of
 from collab_lab.trained.checkpoint import Trained, in_evaluation

@@ -21,7 +21,7 @@ from collab_lab.clock.bench import cache_bytes, peak_memory
 from collab_lab.clock.turns import clock
 from collab_lab.export.model import plain
 from collab_lab.metrics.generate import BEAM
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches, fitting, samples
 from fairseq_collab.attention import cache
@@ -48,7 +48,7 @@ class Search:
         self.model, self.slots = model.model.eval(), slots
         words = model.task.target_dictionary
         self.generator = SequenceGenerator(
-            [self.model], words, beam_size=BEAM, **{**LIMIT, **options}
+            [self.model], words, beam_size=BEAM, **{**LENGTH_LIMIT, **options}
         )
 
     def __call__(self, batch: Any) -> list[list[int]]:

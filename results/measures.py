@@ -26,8 +26,8 @@ from collab_lab.metrics.cost import totals
 from collab_lab.metrics.generate import words_of
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.metrics.translation_scores import score, subword_marks
+from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import conversion
-from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.shape import whole_costs
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
@@ -115,7 +115,7 @@ def alone(case: Case, kind: str, parts: Sequence[int]) -> Iterator[Content]:
     for one in text.found.attentions:
         for part in parts:
             of = {one: max(1, cut.exact_size(one.module) // part)}
-            made = Made(*unfitted(text.found, conversion(text.model, {cut: of})))
+            made = Made(*apply_cuts(text.found, conversion(text.model, {cut: of})))
             yield {"type": one.type, "sizes": listed(of), **predicted(case._replace(made=made))}
 
 

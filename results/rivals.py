@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collab_lab.mathematics.new_heads import PricedWeights, separate_queries
+from collab_lab.mathematics.new_heads import PricedWeights, queries_and_keys
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.metrics.loss import read_by_decoder
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -39,13 +39,13 @@ Rounding = Callable[[Tensor], Tensor]
 class Pooled(GroupedQuery):
     """Groups of neighbours that share the mean of their keys and of their values."""
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
-        maps = trained.maps
+    def convert(self, attention: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
+        maps = attention.maps
         keys, values = (x.unflatten(0, (size, -1)).mean(1) for x in (maps.keys, maps.values))
-        weights, _ = separate_queries(trained, maps.queries, keys)
+        weights, _ = queries_and_keys(attention, maps.queries, keys)
         rows = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y + 1)
         value = {"v_proj.weight": rows[:, :-1], "v_proj.bias": rows[:, -1]}
-        return weights | trained.state(value) | trained.copied("out_proj"), 0.0
+        return weights | attention.state(value) | attention.copied("out_proj"), 0.0
 
 
 class Svd(Latent):
@@ -58,19 +58,19 @@ class Svd(Latent):
     def __init__(self, covariances: dict[Any, Tensor]):
         self.covariances = covariances
 
-    def decomposed(self, trained: PricedAttention) -> tuple[Tensor, Tensor, Tensor]:
+    def decomposed(self, attention: PricedAttention) -> tuple[Tensor, Tensor, Tensor]:
         """Singular values, ``C^-1/2 U`` and ``U^T C^1/2``."""
-        maps = trained.maps
-        squares, vectors = torch.linalg.eigh(ridged(self.covariances[trained.module]))
+        maps = attention.maps
+        squares, vectors = torch.linalg.eigh(ridged(self.covariances[attention.module]))
         roots = squares.clamp_min(1e-12).sqrt()
-        moment = maps.queries.mT @ trained.statistics.query_moment @ maps.queries
+        moment = maps.queries.mT @ attention.statistics.query_moment @ maps.queries
         parts = [maps.keys @ _root(moment), maps.values[:, :-1] @ _root(maps.out.mT @ maps.out)]
         both = torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
         u, values, _ = torch.linalg.svd(roots.unsqueeze(1) * (vectors.T @ both))
         return values, vectors @ (u / roots.unsqueeze(1)), (u.T * roots) @ vectors.T
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
-        maps, (_, down, up) = trained.maps, self.decomposed(trained)
+    def convert(self, attention: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
+        maps, (_, down, up) = attention.maps, self.decomposed(attention)
         down, up = down[:, :size], up[:size]
         key_up, value_up = up @ maps.keys, up @ maps.values[:, :-1]  # (H, r, .)
         weights = {
@@ -78,9 +78,9 @@ class Svd(Latent):
             "latent_proj.bias": down.new_zeros(size),
             "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
             "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
-            "out_proj.bias": trained.out_bias(down @ value_up, maps.out),
+            "out_proj.bias": attention.out_bias(down @ value_up, maps.out),
         }
-        return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), 0.0
+        return attention.copied("q_proj", "out_proj.weight") | attention.state(weights), 0.0
 
 
 def _root(metric: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from collab_lab.clock import bench
 from collab_lab.clock.turns import take_turns
 from collab_lab.export.model import Vocabulary, plain
 from collab_lab.metrics.generate import words_of
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of
 from results.records import File, origin
@@ -69,7 +69,7 @@ def translator(model: Trained, beam: int) -> Callable[[Any], Any]:
     config = OmegaConf.structured(FairseqConfig)
     config.generation.beam = beam
     model.model.prepare_for_inference_(config)
-    options = Namespace(beam=beam, lenpen=1.0, **LIMIT)
+    options = Namespace(beam=beam, lenpen=1.0, **LENGTH_LIMIT)
     generator = model.task.build_generator([model.model], options)
     return lambda batch: model.task.inference_step(generator, [model.model], batch)
 
@@ -92,7 +92,7 @@ def ctranslate2(stock: Trained, beam: int, threads: int) -> dict[str, Callable[[
         def of(batch: Any) -> Any:
             tokens = batch["net_input"]["src_tokens"]
             words = [words_of(source, line) for line in tokens]
-            longest = LIMIT["max_len_a"] * tokens.size(1) + LIMIT["max_len_b"]
+            longest = LENGTH_LIMIT["max_len_a"] * tokens.size(1) + LENGTH_LIMIT["max_len_b"]
             return engine.translate_batch(words, beam_size=beam, max_decoding_length=longest)
 
         return of

@@ -12,13 +12,13 @@ from parity.test_prune_parity import trained as in_memory
 
 from collab_lab.cli.reparametrize import build_parser
 from collab_lab.mathematics.priced_attention import PricedAttention
+from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import CONVERSIONS, conversion
 from collab_lab.shrinking.cut import NewHeads, reject
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.one_copy import OneCopy, with_cross_attention
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.shape import costs
 from collab_lab.statistics.moments import Statistics
@@ -91,7 +91,7 @@ class Conversions:
             self.cut: {a: size for a, size in sizes.items() if a not in crossing}
         }
         given |= {OneCopy(): crossing} if crossing else {}
-        model, plan = unfitted(self.evidence, conversion(self.model, given, bits or {}))
+        model, plan = apply_cuts(self.evidence, conversion(self.model, given, bits or {}))
         changed = {*sizes, *(bits or {})}
         return model, {a: price for a, price in plan.of_sites.items() if a in changed}
 

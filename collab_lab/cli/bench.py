@@ -74,9 +74,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         if args.lengths:
             own = args.arch, args.user_dir
             records += bench.time_lengths("wmt_en_de", args.lengths, device, *own)
-        for preset, heads in product(() if args.lengths else args.presets, bench.TIMED):
+        for preset, heads in product(() if args.lengths else args.presets, bench.ARCHITECTURES):
             say(f"{preset}, {heads}")
-            how = bench.TIMED[heads], preset, device
+            how = bench.ARCHITECTURES[heads], preset, device
             timed = [*bench.time_translation(*how, args.threads), *bench.time_training(*how)]
             records += [{"preset": preset, "heads": heads, **record} for record in timed]
     return {

@@ -39,9 +39,9 @@ def main(argv: list[str]) -> int:
 
     baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
     if baseline.references != system.references:
-        sizes = f"{len(baseline.references)} and {len(system.references)} sentences"
+        counts = f"{len(baseline.references)} and {len(system.references)} sentences"
         problem = f"{args.baseline} and {args.system} were scored against different references"
-        raise UserError(f"{problem} ({sizes})", todo="compare translations of one set")
+        raise UserError(f"{problem} ({counts})", todo="compare translations of one set")
     texts = baseline.hypotheses, system.hypotheses
     of_tokens = baseline.of_tokens or system.of_tokens
     results = significance.paired(*texts, baseline.references, of_tokens)

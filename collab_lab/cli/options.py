@@ -126,10 +126,10 @@ def add_prices(parser: ArgumentParser) -> None:
 
 def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] | None:
     """The statistics in ``--prices``, or None without it; UserError for those of another model."""
-    from collab_lab.shrinking.source import source_of
+    from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.statistics import stored
 
-    return None if args.prices is None else stored.read(args.prices, source_of(model))
+    return None if args.prices is None else stored.read(args.prices, cuttable(model))
 
 
 def evidence(

@@ -29,7 +29,7 @@ CHECKED = (
 #: Shares of a feed-forward block's units that have a price.
 NARROWER = (0.75, 0.5, 0.25)
 #: Kinds of heads in ``prices.json``, and the titles of their columns.
-KINDS = {
+TITLES = {
     "latent": "latent r/4",
     "collab": "shared key, own queries K/4",
     "grouped-query": "grouped query G/4",
@@ -165,9 +165,9 @@ def summary(content: Mapping[str, Any]) -> str:
     from collab_lab.results.render import TYPE_NAMES, grid, num
     from fairseq_collab.attention.rounding import BITS
 
-    kinds = [kind for kind in KINDS if any(kind in one["sizes"] for one in content["attentions"])]
+    kinds = [kind for kind in TITLES if any(kind in one["sizes"] for one in content["attentions"])]
     rounded = [f"{bits}-bit KV cache" for bits in BITS]
-    titles = ["attention", *(KINDS[kind] for kind in kinds)]
+    titles = ["attention", *(TITLES[kind] for kind in kinds)]
     rows = [
         [
             f"{TYPE_NAMES[one['type']]} {one['layer']}",

@@ -15,7 +15,7 @@ from collab_common import ATTENTION_TYPES
 from collab_common.command import share
 from collab_common.errors import UserError
 from collab_lab.cli import options
-from collab_lab.shrinking import SIZES
+from collab_lab.shrinking import SIZE_OPTIONS
 
 #: Columns of the report, by the size.
 LETTERS = {"key_dim": "K", "key_value_heads": "G", "latent_dim": "r"}
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_model(parser)
     options.add_out(parser, "FILE", "checkpoint to write")
     parser.add_argument(
-        "--to", choices=SIZES, default="collab",
+        "--to", choices=SIZE_OPTIONS, default="collab",
         help="heads of the result: shared keys (collab, default), narrower separate keys "
         "(separate), grouped-query or latent",
     )  # fmt: skip
@@ -95,8 +95,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     if args.cache is not None:
         raise moved(args)
-    of_kind = SIZES[args.to]
-    for name, size in SIZES.items():
+    of_kind = SIZE_OPTIONS[args.to]
+    for name, size in SIZE_OPTIONS.items():
         if size != of_kind:
             of_size = (size, *(f"{size}_in_{type_}" for type_ in ATTENTION_TYPES))
             options.reject(parser, args, of_size, f"needs --to {name}")

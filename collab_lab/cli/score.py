@@ -103,9 +103,9 @@ def run_of_checkpoint(
         plugin = Path(args.user_dir)
         chosen.setdefault("common.user_dir", str(plugin.resolve() if plugin.is_dir() else plugin))
     options.import_models(args)
+    from collab_lab.runs.checks import check_generation, check_test_set
     from collab_lab.runs.from_checkpoint import configuration, make_run
     from collab_lab.runs.run import Run
-    from collab_lab.runs.scorable import check_generation, check_test_set
 
     run, checkpoint = Run(args.run.resolve()), args.checkpoint.resolve()
     config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
@@ -119,9 +119,9 @@ def run_of_checkpoint(
 
 def score_runs(runs: list[Run]) -> int:
     """Score the runs that have no score yet, print all scores, and return the exit status."""
-    from collab_lab.runs.scorable import check_test_set
+    from collab_lab.runs.checks import check_test_set
+    from collab_lab.runs.scheduler import summary
     from collab_lab.runs.score import score_run
-    from collab_lab.runs.worker import summary
 
     failed = 0
     for run in runs:

@@ -11,7 +11,7 @@ from collab_common.command import check_folder_of, positive, share
 from collab_common.errors import UserError
 from collab_common.files import write_atomic
 from collab_lab.cli import options
-from collab_lab.shrinking.engine import ENGINES, TIMED, engine_of
+from collab_lab.shrinking.engine import ENGINES, TIMED_IN, engine_of
 
 if TYPE_CHECKING:
     from collab_lab.clock.engines import Work
@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     clock = parser.add_argument_group("how --time is measured (beam 5)")
     clock.add_argument(
         "--time-in",
-        choices=tuple(TIMED),
+        choices=tuple(TIMED_IN),
         help="engine in which --time is measured: fairseq with this plug-in (default), or "
         "CTranslate2 or ONNX Runtime on a CPU",
     )  # fmt: skip
@@ -125,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
         if args.time_in is not None:
             parser.error("--time-in needs --time")
     elif args.engine not in (OURS, engine_of(args.time_in or OURS).name):
-        possible = " or ".join(ENGINES[args.engine].timed)
+        possible = " or ".join(ENGINES[args.engine].timed_in)
         parser.error(f"--time with --for {args.engine} needs --time-in {possible}")
     if args.out is None:
         return print_front(args)
@@ -134,12 +134,12 @@ def main(argv: Sequence[str]) -> int:
     original = options.model(args)
     from tabulate import tabulate
 
+    from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.shrinking.shrink import allowed_cuts, shrink
-    from collab_lab.shrinking.source import source_of
     from collab_lab.trained.fine_tuning import fine_tuning_lines, write_configuration
     from collab_lab.trained.sentences import samples
 
-    model = source_of(original)
+    model = cuttable(original)
     validation = options.validation(args, model)
     if args.lose is not None:  # a set that is missing fails before the pass
         samples(model, "valid")
@@ -243,7 +243,7 @@ def seconds_line(
 
 def own_cuts(args: argparse.Namespace) -> tuple[Cut, ...]:
     """The cuts of ``--with``."""
-    from collab_lab.shrinking.own import cuts_in
+    from collab_lab.shrinking.own_cuts import cuts_in
 
     return () if args.own is None else cuts_in(args.own)
 
@@ -293,17 +293,17 @@ def print_front(args: argparse.Namespace) -> int:
     """Print plans of several sizes with their prices; with ``--check`` also measured losses."""
     from tabulate import tabulate
 
+    from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.shrinking.front import front, series
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import chosen_kinds
-    from collab_lab.shrinking.source import source_of
     from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
         check_figure(args)
     own = own_cuts(args)
     kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, OURS, own)
-    model = source_of(options.model(args))
+    model = cuttable(options.model(args))
     valid = samples(model, "valid") if args.check else []
     evidence = options.evidence(args, model)
     rows = []

@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     options.import_models(args)
     from collab_lab.runs import sweep
     from collab_lab.runs.run import yaml_of
-    from collab_lab.runs.worker import run_all
+    from collab_lab.runs.scheduler import run_all
 
     with closing(sweep.jobs(args.config, args.overrides)) as jobs:
         if args.printed is not None:

@@ -40,15 +40,18 @@ from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM, words_of
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.from_options import placeholder
 from collab_lab.trained.sentences import to_device
-from collab_lab.trained.untrained import placeholder
 from fairseq_collab.attention.cache import Cache, beam_history, has_beam_history
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV, is_requested
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.options import PRESET_SIZES
 
 #: Architectures, by their names in tables.
-TIMED = {"standard heads": "transformer_headsize_n", "shared keys, d/4": "transformer_collab"}
+ARCHITECTURES = {
+    "standard heads": "transformer_headsize_n",
+    "shared keys, d/4": "transformer_collab",
+}
 #: Kinds that every model is timed next to, by length.
 STANDARD = ("stock fairseq", "standard heads")
 CTRANSLATE2 = {"CTranslate2 float32": "float32", "CTranslate2 int8": "int8"}  # and its formats
@@ -80,10 +83,13 @@ PRESETS = {
 def random_model(arch: str, preset: str, task: Any, **more: Any) -> Trained:
     """A random model of ours, in eval mode, with shared embeddings; ``more``: further options."""
     torch.manual_seed(1)
-    sizes = {"encoder_embed_dim": 512, "decoder_embed_dim": 512, **PRESETS[preset].options}
+    model_options = {"encoder_embed_dim": 512, "decoder_embed_dim": 512, **PRESETS[preset].options}
     if arch.endswith("_collab"):  # as in results/speed.md
-        sizes |= {"key_dim": sizes["decoder_embed_dim"] // 4, "query_mixing": "diagonal"}
-    chosen = {**sizes, "share_all_embeddings": True, "_name": arch, **more}
+        model_options |= {
+            "key_dim": model_options["decoder_embed_dim"] // 4,
+            "query_mixing": "diagonal",
+        }
+    chosen = {**model_options, "share_all_embeddings": True, "_name": arch, **more}
     cfg = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]()), chosen)
     model = build_model(cfg, task).eval()
     larger = {"q_proj": 2, "k_proj": 2, "out_proj": 4, "fc2": 4}

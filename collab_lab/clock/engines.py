@@ -27,7 +27,7 @@ from collab_lab.clock.turns import PAUSE
 from collab_lab.export.model import Vocabulary
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM, words_of
-from collab_lab.shrinking.engine import TIMED, engine_of
+from collab_lab.shrinking.engine import TIMED_IN, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import to_device
 
@@ -41,7 +41,7 @@ class Work(NamedTuple):
     """The work to time: an engine translates a batch of sentences with beam search.
 
     Attributes:
-        timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
+        timed_in: engine and type of its numbers, of :data:`.engine.TIMED_IN`: ``ct2-int8``.
         batch: number of sentences.
         length: number of tokens of each source and each translation.
     """
@@ -53,8 +53,8 @@ class Work(NamedTuple):
 
 def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
-    if work.timed_in not in TIMED:
-        raise UserError(f"{work.timed_in!r} is none of {', '.join(TIMED)}", "`timed_in`")
+    if work.timed_in not in TIMED_IN:
+        raise UserError(f"{work.timed_in!r} is none of {', '.join(TIMED_IN)}", "`timed_in`")
     for package in engine_of(work.timed_in).packages:
         if find_spec(package) is None:
             raise UserError(f"{package} is not installed", "`timed_in`", f"pip install {package}")
@@ -135,7 +135,7 @@ def _write_ct2(trained: Trained, timed_in: str, folder: Path, graphs: Any) -> No
 
 
 def _write_onnx(trained: Trained, timed_in: str, folder: Path, graphs: Any) -> None:
-    exporter(timed_in).write(trained, folder, TIMED[timed_in][1] == "int8", graphs)
+    exporter(timed_in).write(trained, folder, TIMED_IN[timed_in][1] == "int8", graphs)
 
 
 def _load_ct2(trained: Trained, timed_in: str, folder: Path, length: int) -> Program:
@@ -143,7 +143,7 @@ def _load_ct2(trained: Trained, timed_in: str, folder: Path, length: int) -> Pro
     words = _words(trained)
     options: dict[str, Any] = {"beam_size": BEAM, "use_vmap": (folder / "vmap.txt").exists()}
     options |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), length + 1)
-    kinds = {"compute_type": TIMED[timed_in][1], "intra_threads": torch.get_num_threads()}
+    kinds = {"compute_type": TIMED_IN[timed_in][1], "intra_threads": torch.get_num_threads()}
     model = import_module("ctranslate2").Translator(str(folder), inter_threads=1, **kinds)
 
     def run(number: int) -> Any:

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from collab_common import ATTENTION_TYPES
-from collab_common.errors import UserError
+from collab_common.errors import UserError, check_whole
 from collab_common.files import read_json, updated, user_cache, write_json
 from collab_common.progress import bar, say
 from collab_common.provenance import hardware, processor_name
@@ -48,13 +48,12 @@ from collab_lab.clock.turns import clock, turns
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.engine import engine_of
-from collab_lab.shrinking.plan import KINDS
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.plan import CACHE_CUTS
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
-from collab_lab.trained.arguments import check_model, check_whole
 from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
-from collab_lab.trained.checkpoint import Trained, without_checkpointing
+from collab_lab.trained.checkpoint import Trained, check_model, without_checkpointing
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.variants import family_of
 
@@ -65,9 +64,9 @@ MOST_TURNS, LONG = 8, 2.0
 #: Seconds in which two models take turns, three at least.
 TURNS = 20.0
 #: Shares of a group's width, the most telling first.
-WIDTHS = (1 / 8, 1 / 2)
-#: Sizes of the heads of another KV cache, as shares of the exact one.
-SIZES = (1 / 4, 1)
+WIDTH_SHARES = (1 / 8, 1 / 2)
+#: Sizes of the heads of another KV cache, as shares of the exact size.
+SIZE_SHARES = (1 / 4, 1)
 #: The group that is no width.
 UNCUT = "uncut"
 
@@ -198,7 +197,7 @@ def narrower(
         for is_heads, part in ((True, "heads"), (False, "units"))
     )
     caches = [*_caches(trained, timed_in, kinds)] if "cache" in parts else []
-    for share in WIDTHS:
+    for share in WIDTH_SHARES:
         for group in of_heads + of_units:
             counts = _counts(groups[group], share)
             real = sum(counts) / sum(map(width_of, groups[group]))
@@ -253,7 +252,7 @@ def _caches(trained: Trained, timed_in: str, kinds: Sequence[str]) -> Iterator[N
                 build = partial(_rounded, trained, dict.fromkeys(layers, number))
                 yield Narrower(cache_group(None, type_, number), 1.0, build)
         for cut in possible:
-            for share, sizes in _sizes(layers, cut).items():
+            for share, sizes in _sizes_by_share(layers, cut).items():
                 for number in (0, min(numbers)) if numbers else (0,):
                     bits = dict.fromkeys(layers, number)
                     build = partial(_resized, trained, cut.kind, sizes, bits)
@@ -262,14 +261,16 @@ def _caches(trained: Trained, timed_in: str, kinds: Sequence[str]) -> Iterator[N
 
 def _new_heads(kinds: Sequence[str]) -> list[NewHeads]:
     """What gives heads of these kinds."""
-    cuts = (cut() for kind in kinds for cut in KINDS.get(kind, ())[:1])
+    cuts = (cut() for kind in kinds for cut in CACHE_CUTS.get(kind, ())[:1])
     return [cut for cut in cuts if isinstance(cut, NewHeads)]
 
 
-def _sizes(layers: Sequence[Attention], cut: NewHeads) -> dict[float, dict[Attention, int]]:
-    """Sizes of attentions next to :data:`SIZES`, by their share of the exact ones."""
+def _sizes_by_share(
+    layers: Sequence[Attention], cut: NewHeads
+) -> dict[float, dict[Attention, int]]:
+    """Sizes of attentions next to :data:`SIZE_SHARES`, by their share of the exact ones."""
     exact, found = {a: cut.exact_size(a.module) for a in layers}, {}
-    for share in SIZES:
+    for share in SIZE_SHARES:
         wanted = {a: share * size for a, size in exact.items()}
         sizes = {a: _next_to(size, cut.grid(a.module)) for a, size in wanted.items()}
         found[sum(sizes.values()) / sum(exact.values())] = sizes
@@ -297,7 +298,7 @@ def _resized(
     """Random weights: their best values have no effect on the time."""
     draft = Draft(trained)
     for attention, size in sizes.items():
-        draft.give(attention, kind, size, {})
+        draft.convert_heads(attention, kind, size, {})
     for attention in draft.bits:
         draft.round(attention, bits.get(attention, 0))
     result = trained.with_model(trained.model, draft.options())
@@ -322,7 +323,7 @@ def time_parts(
     """Time a model and its parts; this takes about two minutes, once per machine.
 
     Args:
-        timed_in: engine and type of its numbers, of :data:`.engine.TIMED`: ``ct2-int8``.
+        timed_in: engine and type of its numbers, of :data:`.engine.TIMED_IN`: ``ct2-int8``.
         batch: number of sentences that are translated together, with beam 5.
         length: tokens of a source and of a translation.
         parts: what is to be cut: heads, units, cache.

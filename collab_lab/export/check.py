@@ -18,7 +18,7 @@ from collab_common.progress import bar
 from collab_lab.export import model
 from collab_lab.export.model import Vocabulary
 from collab_lab.metrics.generate import BEAM
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained, open_model
 from collab_lab.trained.sentences import dataset_of, fitting
 
@@ -127,9 +127,9 @@ def largest_difference(expected: Sequence[Tensor], found: Sequence[Tensor]) -> f
 
 
 def by_fairseq(translator: Any, words: Vocabulary, sources: Sequence[Tensor]) -> list[list[int]]:
-    """Translate by fairseq's search within :data:`.LIMIT`; indices without ``</s>``."""
+    """Translate by fairseq's search within :data:`.LENGTH_LIMIT`; indices without ``</s>``."""
     prefix = [] if words.target_tag is None else [words.target.index(words.target_tag)]
-    search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LIMIT)
+    search = SequenceGenerator([translator], words.target, beam_size=BEAM, **LENGTH_LIMIT)
     found = []
     for tokens in batches(sources, words.source.pad(), left_pad=True):
         batch = {"src_tokens": tokens, "src_lengths": tokens.ne(words.source.pad()).sum(1)}

@@ -53,7 +53,7 @@ from collab_lab.export.standard_weights import (
 )
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
 from collab_lab.metrics.generate import BEAM
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
@@ -196,8 +196,13 @@ def search_options(model: Any, source: int) -> dict[str, Any]:
 
 def call(model: Any, words: Vocabulary) -> str:
     """A line of Python for the user: ``translate_batch`` with :func:`search_options`."""
-    per_token, added = LIMIT["max_len_a"], 1 if words.source_tag is None else 2  # </s> and a tag
-    by_source = f"{per_token} * max(map(len, tokens)) + {per_token * added + LIMIT['max_len_b']}"
+    per_token, added = (
+        LENGTH_LIMIT["max_len_a"],
+        1 if words.source_tag is None else 2,
+    )  # </s> and a tag
+    by_source = (
+        f"{per_token} * max(map(len, tokens)) + {per_token * added + LENGTH_LIMIT['max_len_b']}"
+    )
     texts = {name: repr(value) for name, value in search_options(model, 0).items()}
     texts["max_decoding_length"] = f"min({by_source}, {most_tokens(model)})"
     sources = "tokens"
@@ -258,15 +263,15 @@ def cache_bytes(trained: Trained) -> dict[str, tuple[int, int]]:
     values of one size for all heads of the decoder; heads share them only if they do in the model.
     """
     layers, heads, size = layout(trained, "decoder")
-    sizes = {"target": (0, 0), "source": (0, 0)}
+    totals = {"target": (0, 0), "source": (0, 0)}
     for attention in layers:
         is_shared = isinstance(attention.module, HeadAttention) and has_shared_kv(attention.module)
         groups = key_value_heads(attention.module) if is_shared else heads
         token = "source" if attention.type == "cross" else "target"
-        ours, in_ct2 = sizes[token]
+        ours, in_ct2 = totals[token]
         ours += sum(cached_bytes(attention.module))
-        sizes[token] = ours, in_ct2 + 2 * UNROUNDED // 8 * groups * size
-    return sizes
+        totals[token] = ours, in_ct2 + 2 * UNROUNDED // 8 * groups * size
+    return totals
 
 
 def head_size(trained: Trained, attention: Attention) -> int:

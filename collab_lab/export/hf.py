@@ -35,7 +35,7 @@ from collab_lab.export.model import (
     vocabulary,
 )
 from collab_lab.metrics.generate import BEAM
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.models.layers import is_copy
 
@@ -87,7 +87,8 @@ def write(model: Any, words: Vocabulary, folder: Path) -> None:
 
 def call(model: Any) -> str:
     """A line of Python for the user: ``generate`` with the limit of :func:`.longest_output`."""
-    limit = f'{LIMIT["max_len_a"]} * inputs["input_ids"].shape[1] + {LIMIT["max_len_b"] + 2}'
+    per_token, constant = LENGTH_LIMIT["max_len_a"], LENGTH_LIMIT["max_len_b"] + 2
+    limit = f'{per_token} * inputs["input_ids"].shape[1] + {constant}'
     return f"generate(**inputs, max_length=min({limit}, {longest_sequence(model)}))"
 
 

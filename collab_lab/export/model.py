@@ -25,12 +25,12 @@ from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.from_options import build_from_options, load_weights
 from collab_lab.trained.rebuilt import weights_of
-from collab_lab.trained.untrained import load_weights, untrained
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL
 from fairseq_collab.models.layers import is_copy
@@ -62,7 +62,7 @@ def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserErro
 
 def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     """Build the model of ``options`` with ``weights``, in eval mode."""
-    model: Any = untrained(options, trained.cfg, trained.model.state_dict(), trained.path)
+    model: Any = build_from_options(options, trained.cfg, trained.model.state_dict(), trained.path)
     load_weights(model, weights, trained.path)
     return model.eval()
 
@@ -279,7 +279,7 @@ def longest_output(model: Any, source: int) -> int:
     Args:
         source: number of tokens of the longest source in the batch, with ``</s>``.
     """
-    by_source = LIMIT["max_len_a"] * source + LIMIT["max_len_b"]
+    by_source = LENGTH_LIMIT["max_len_a"] * source + LENGTH_LIMIT["max_len_b"]
     return min(by_source, most_tokens(model))
 
 

@@ -33,11 +33,11 @@ from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.translation_scores import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.gates import without_gates
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import reject
@@ -343,6 +343,6 @@ def configuration(
         "source_positions": int((model.decoder if lm else model.encoder).max_positions()),
         "target_positions": int(model.decoder.max_positions()),
         "subwords": subwords(trained)[0],
-        **caches, **LIMIT,
+        **caches, **LENGTH_LIMIT,
         "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
     }  # fmt: skip

@@ -20,7 +20,7 @@ from collab_lab.export import model
 from collab_lab.export.check import BATCH, batches, by_fairseq, lines_at_limit
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.generate import BEAM
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.translation_scores import score
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import dataset_of, fitting
@@ -116,7 +116,7 @@ def continued(trained: Trained, sources: Lines) -> Lines:
         words = model.vocabulary(trained)
         return by_fairseq(trained.model, words, [torch.tensor(source) for source in sources])
     words, found = trained.task.target_dictionary, []
-    search = SequenceGenerator([trained.model], words, beam_size=BEAM, **LIMIT)
+    search = SequenceGenerator([trained.model], words, beam_size=BEAM, **LENGTH_LIMIT)
     for rows in batches([torch.tensor(source) for source in sources], words.pad()):
         batch = {"src_tokens": rows, "src_lengths": rows.ne(words.pad()).sum(1)}
         best = search.generate(

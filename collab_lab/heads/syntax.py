@@ -98,10 +98,10 @@ def word_attention(weights: Tensor, members: Tensor) -> Tensor:
     Shapes: ``weights (B, H, S, S)``, ``members (B, S, U)``.
     """
     members = members.to(weights.dtype)
-    sizes = members.sum(1)  # (B, U)
-    queries = (members / sizes.clamp_min(1)[:, None]).transpose(1, 2)  # (B, U, S)
+    subwords = members.sum(1)  # (B, U)
+    queries = (members / subwords.clamp_min(1)[:, None]).transpose(1, 2)  # (B, U, S)
     attention = queries[:, None] @ weights @ members[:, None]  # (B, H, U, U)
-    return attention.masked_fill(sizes.eq(0)[:, None, None, :], -1.0)
+    return attention.masked_fill(subwords.eq(0)[:, None, None, :], -1.0)
 
 
 def right_heads(largest: Tensor, pairs: Sequence[WordPair]) -> Tensor:

@@ -130,7 +130,7 @@ _SPELT, _SHORT = ("query", "key", "value"), ("q_proj", "k_proj", "v_proj")
 _LIN = ("q_lin", "k_lin", "v_lin")
 _HEADS = "num_attention_heads"
 #: What each class calls its projections, number of heads, dropout, and what comes after the heads.
-KINDS: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
+ATTRIBUTES: dict[type, tuple[tuple[str, str, str], str, str, tuple[str, ...]]] = {
     # Their output projection is in another module.
     BertSelfAttention: (_SPELT, _HEADS, "dropout", ()),
     DistilBertSelfAttention: (_LIN, "n_heads", "dropout", ("out_lin",)),
@@ -144,7 +144,7 @@ ADAPTERS: dict[type, type] = {
         (Adapter, original),
         {"AFTER": after},
     )
-    for original, (*_, after) in KINDS.items()
+    for original, (*_, after) in ATTRIBUTES.items()
 }
 
 
@@ -156,9 +156,9 @@ def attention_parts(module: Any) -> tuple[type, float, dict[str, Any]] | None:
     Raises:
         UserError: the module has weights that the adapter would lose.
     """
-    if type(module) not in KINDS:
+    if type(module) not in ATTRIBUTES:
         return None
-    projections, heads, dropout, after = KINDS[type(module)]
+    projections, heads, dropout, after = ATTRIBUTES[type(module)]
     kept = {f"{linear}.{kind}" for linear in (*projections, *after) for kind in ("weight", "bias")}
     if lost := [name for name in module.state_dict() if name not in kept]:
         raise UserError(f"the weight {lost[0]} of a {type(module).__name__} would be lost")

@@ -180,11 +180,11 @@ def collaborative_core(
 def check(name: str, projections: Sequence[Linear], num_heads: int) -> None:
     """Raise UserError for heads that cannot share keys."""
     dim = projections[0][0].size(1)
-    sizes = [len(weight) for weight, _ in projections[:3]]
-    if sizes != [dim] * 3 or dim % num_heads:
+    widths = [len(weight) for weight, _ in projections[:3]]
+    if widths != [dim] * 3 or dim % num_heads:
         raise UserError(
             f"{num_heads} heads have queries, keys and values of sizes "
-            f"{', '.join(map(str, sizes))} in all, not of the model's size {dim}",
+            f"{', '.join(map(str, widths))} in all, not of the model's size {dim}",
             name,
             "heads that were pruned or resized cannot be swapped",
         )

@@ -1,6 +1,6 @@
 """Prices of removed heads, after ``out_proj`` has compensated as well as it can.
 
-``out_proj`` reads the outputs of all heads side by side: a head is a block of its inputs
+``out_proj`` reads the outputs of all heads side by side: a head is a group of its inputs
 (:mod:`.removal`).  ``C`` is the covariance of what it reads, ``Delta`` the Fisher information of
 its output (:mod:`.statistics`).
 """
@@ -26,7 +26,7 @@ def head_removals(module: Any, statistics: Statistics) -> Iterator[tuple[float, 
     """
     weight, covariance, fisher, size = _of_heads(module, statistics)
     together = removed_together(module)
-    for rise, group in removal.block_removals(weight, covariance, fisher, size * together):
+    for rise, group in removal.group_removals(weight, covariance, fisher, size * together):
         yield rise, [*range(group * together, (group + 1) * together)]
 
 

@@ -64,7 +64,7 @@ def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     left, right, x_inverse, y_inverse = whitened(maps, statistics)
     singular_values, u, v = singular(left, right)  # (H, n), (H, d + 1, n), (H, d_y, n)
     if size == singular_values.numel():
-        return blocks(maps, statistics, size)  # exact
+        return separate_as_shared(maps, statistics, size)  # exact
     best = singular_values.flatten().argsort(descending=True, stable=True)[:size]  # (K)
     owner, index = best // singular_values.size(1), best % singular_values.size(1)
     u, v = u[owner, :, index].T, v[owner, :, index].T  # (d + 1, K), (d_y, K)
@@ -114,7 +114,7 @@ def _solved(target: Tensor, gram: Tensor) -> Tensor:
     return torch.cholesky_solve(target.T, torch.linalg.cholesky(gram + more.diag())).T
 
 
-def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor, Tensor]:
+def separate_keys(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor, Tensor]:
     """The best queries ``(H, d + 1, k)`` and keys ``(H, d_y, k)`` of ``size`` k for each head."""
     if size == maps.keys.size(2):
         return maps.queries, maps.keys  # exact
@@ -126,9 +126,9 @@ def separate(maps: HeadMaps, statistics: Statistics, size: int) -> tuple[Tensor,
     return functional.pad(queries, missing), functional.pad(keys, missing)
 
 
-def blocks(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
+def separate_as_shared(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     """Separate keys in the form of shared keys: each head mixes only its own dimensions."""
-    queries, keys = separate(maps, statistics, size // len(maps.queries))  # (H, ., k)
+    queries, keys = separate_keys(maps, statistics, size // len(maps.queries))  # (H, ., k)
     mixing = torch.eye(len(queries)).to(keys).repeat_interleave(keys.size(2), 1)  # (H, K)
     query, key = (maps.transpose(0, 1).flatten(1) for maps in (queries, keys))
     return Shared(query, mixing, key)
@@ -144,6 +144,5 @@ def singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return singular_values, left @ u, right @ vt.mT
 
 
-#: Shared keys that L-BFGS does not improve, by the value of ``--query-mixing``; separate:
-#: see :func:`blocks`.
-MIXED = {"diagonal": diagonal, "full": full, "separate": blocks}
+#: Shared keys that L-BFGS does not improve, by query mixing; separate: separate keys in this form.
+BY_MIXING = {"diagonal": diagonal, "full": full, "separate": separate_as_shared}

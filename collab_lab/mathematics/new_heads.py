@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.low_rank import BY_MIXING, separate_keys
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import (
     STEPS,
@@ -27,34 +27,36 @@ from collab_lab.mathematics.shared_projection import (
 PricedWeights = tuple[dict[str, Tensor], float]
 
 
-def own_latent(trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+def own_latent(attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
     """Latent heads with the best latent of an attention by itself.
 
     Args:
         size: width of the latent.
         steps: number of L-BFGS steps; 0 is faster, and the price is a few per cent higher.
     """
-    return latent_heads(trained, *latents(trained.maps, trained.statistics, size, steps))
+    return latent_heads(attention, *latents(attention.maps, attention.statistics, size, steps))
 
 
-def narrower_keys(trained: PricedAttention, size: int) -> PricedWeights:
+def narrower_keys(attention: PricedAttention, size: int) -> PricedWeights:
     """Separate keys of a smaller total width: the best of each head by itself."""
-    width = size // trained.module.num_heads
-    queries, keys = separate(trained.maps, trained.statistics, width)
-    weights, price = separate_queries(trained, queries, keys)
-    return weights | trained.copied("v_proj", "out_proj"), price
+    width = size // attention.module.num_heads
+    queries, keys = separate_keys(attention.maps, attention.statistics, width)
+    weights, price = queries_and_keys(attention, queries, keys)
+    return weights | attention.copied("v_proj", "out_proj"), price
 
 
-def groups_of_neighbours(trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+def groups_of_neighbours(
+    attention: PricedAttention, size: int, steps: int = STEPS
+) -> PricedWeights:
     """Grouped-query heads: neighbours share the key and the value that lose least."""
-    maps, statistics = trained.maps, trained.statistics
+    maps, statistics = attention.maps, attention.statistics
     queries, keys = grouped(WeightedMaps.keys(maps, statistics), maps.queries, size, steps)
     out, values = grouped(WeightedMaps.values(maps, statistics), maps.out, size, steps)
-    return grouped_heads(trained, queries, keys, values, out)
+    return grouped_heads(attention, queries, keys, values, out)
 
 
 def grouped_heads(
-    trained: PricedAttention, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor
+    attention: PricedAttention, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor
 ) -> PricedWeights:
     """Grouped-query heads with these maps.
 
@@ -62,39 +64,39 @@ def grouped_heads(
         queries, out: maps of each head, ``(H, d + 1, e)`` and ``(H, d, h_v)``.
         keys, values: maps of each group, ``(G, d_y, e)`` and ``(G, d_y, h_v)``.
     """
-    scale = scale_of_groups(trained)
-    weights, price = separate_queries(trained, queries, keys, scale)
+    scale = scale_of_groups(attention)
+    weights, price = queries_and_keys(attention, queries, keys, scale)
     of_heads = values.repeat_interleave(len(out) // len(values), 0)  # (H, d_y, h_v)
     value = values.transpose(1, 2).flatten(0, 1)  # (G h_v, d_y)
     more = {
         "v_proj.weight": value,
         "v_proj.bias": value.new_zeros(len(value)),
         "out_proj.weight": out.transpose(0, 1).flatten(1),
-        "out_proj.bias": trained.out_bias(of_heads, out),
+        "out_proj.bias": attention.out_bias(of_heads, out),
     }
-    return weights | trained.state(more), price + trained.value_price(of_heads, out)
+    return weights | attention.state(more), price + attention.value_price(of_heads, out)
 
 
-def scale_of_groups(trained: PricedAttention) -> float:
+def scale_of_groups(attention: PricedAttention) -> float:
     """The scale of the scores of grouped-query heads: ``h_qk^-0.5``."""
-    return float(trained.maps.keys.size(2) ** -0.5)
+    return float(attention.maps.keys.size(2) ** -0.5)
 
 
 def latent_heads(
-    trained: PricedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
+    attention: PricedAttention, down: Tensor, key_up: Tensor, value_up: Tensor
 ) -> PricedWeights:
     """Latent heads with the maps ``C (d_y, r)``, ``Uk (H, r, e)`` and ``Uv (H, r, h_v)``."""
-    maps = trained.maps
+    maps = attention.maps
     keys, values = down @ key_up, down @ value_up  # (H, d_y, e), (H, d_y, h_v)
     weights = {
         "latent_proj.weight": down.T,
         "latent_proj.bias": down.new_zeros(down.size(1)),
         "k_proj.weight": key_up.transpose(1, 2).flatten(0, 1),
         "v_proj.weight": value_up.transpose(1, 2).flatten(0, 1),
-        "out_proj.bias": trained.out_bias(values, maps.out),
+        "out_proj.bias": attention.out_bias(values, maps.out),
     }
-    price = trained.key_price(maps.queries, keys) + trained.value_price(values, maps.out)
-    return trained.copied("q_proj", "out_proj.weight") | trained.state(weights), price
+    price = attention.key_price(maps.queries, keys) + attention.value_price(values, maps.out)
+    return attention.copied("q_proj", "out_proj.weight") | attention.state(weights), price
 
 
 def heads_of_one_latent(
@@ -113,33 +115,33 @@ def heads_of_one_latent(
 
 
 def shared_keys(
-    trained: PricedAttention, size: int, mixing: str, steps: int = STEPS
+    attention: PricedAttention, size: int, mixing: str, steps: int = STEPS
 ) -> PricedWeights:
     """Weights of queries and keys for :class:`.CollaborativeAttention` with key width ``size``.
 
     Args:
-        mixing: query mixing: own, or a key of :data:`.MIXED`.
+        mixing: query mixing: own, or a key of :data:`.BY_MIXING`.
     """
     if mixing == "own":
-        queries, key = best_shared_key(trained.maps, trained.statistics, size, steps)
-        return separate_queries(trained, queries, key.unsqueeze(0))
-    shared = MIXED[mixing](trained.maps, trained.statistics, size)
+        queries, key = best_shared_key(attention.maps, attention.statistics, size, steps)
+        return queries_and_keys(attention, queries, key.unsqueeze(0))
+    shared = BY_MIXING[mixing](attention.maps, attention.statistics, size)
     weights = query_key_weights(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
-    weights["mixing"] = shared.mixing / trained.scale
-    return trained.state(weights), trained.key_price(shared.queries(), shared.key.unsqueeze(0))
+    weights["mixing"] = shared.mixing / attention.scale
+    return attention.state(weights), attention.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 
-def separate_queries(
-    trained: PricedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
+def queries_and_keys(
+    attention: PricedAttention, queries: Tensor, keys: Tensor, scale: float | None = None
 ) -> PricedWeights:
     """Weights of queries ``(H, d + 1, e)`` of each head and keys ``(G, d_y, e)`` of each group.
 
     Args:
         scale: scale of the new scores; default: ``(d/H)^-0.5``.
     """
-    weights = query_key_weights(queries / (scale or trained.scale), keys)
+    weights = query_key_weights(queries / (scale or attention.scale), keys)
     of_heads = keys.repeat_interleave(len(queries) // len(keys), 0)
-    return trained.state(weights), trained.key_price(queries, of_heads)
+    return attention.state(weights), attention.key_price(queries, of_heads)
 
 
 def query_key_weights(queries: Tensor, keys: Tensor) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The price of removing blocks of a linear map's inputs, if the rest compensates optimally.
+"""The price of removing groups of a linear map's inputs, if the rest compensates optimally.
 
     o = W h + b,      price of removing the inputs R = 1/2 tr(W_R^T Delta W_R (P_RR)^-1) / ln 2
 
@@ -9,17 +9,17 @@ information of o.  ``(P_RR)^-1`` is the part of ``h_R`` that the other inputs do
     W <- W - W_R (P_RR)^-1 P_R.,      P <- P - P_.R (P_RR)^-1 P_R.
 
 so that the prices of successive removals add up exactly.  This is the optimal brain surgeon
-(Hassibi and Stork 1993) on blocks, as in ZipLM (Kurtic et al. 2023, arXiv 2302.04089).
+(Hassibi and Stork 1993) on groups, as in ZipLM (Kurtic et al. 2023, arXiv 2302.04089).
 
-The inputs of ``out_proj`` are the outputs of all heads side by side: a block is a head.  Those of
-``fc2`` are the units of a feed-forward block: a block is one of them.
+The inputs of ``out_proj`` are the outputs of all heads side by side: a group is a head, or several
+that go together.  Those of ``fc2`` are the units of a feed-forward block: a group is one unit.
 
 We update ``M = W^T Delta W`` instead of W.  The changes of M and P are collected as factors and
-applied for many blocks at once, because P takes 32 MB at 2,048 units.
+applied for many groups at once, because P takes 32 MB at 2,048 units.
 
     M <- M - G^T (M_R. - M_RR G) - M_R.^T G,      P <- P - G^T P_R.,      G = (P_RR)^-1 P_R.
 
-Shapes: ``W (d, n)``, ``C, P, M (n, n)``, ``Delta (d, d)``, ``G (size, n)``; n inputs in blocks of
+Shapes: ``W (d, n)``, ``C, P, M (n, n)``, ``Delta (d, d)``, ``G (size, n)``; n inputs in groups of
 ``size``.
 """
 
@@ -41,7 +41,8 @@ class _Changing:
     """A symmetric matrix ``(n, n)``, and a change ``left^T right`` that is still to be subtracted.
 
     Args:
-        size: of its blocks; :attr:`blocks (n / size, size, size)` on the diagonal are up to date.
+        size: inputs per group; :attr:`diagonal (n / size, size, size)`, with the square of each
+            group, is up to date.
     """
 
     def __init__(self, matrix: Tensor, size: int):
@@ -49,7 +50,9 @@ class _Changing:
         self.matrix, self.used = matrix, 0
         self.left, self.right = matrix.new_empty(rows, n), matrix.new_empty(rows, n)
         shape = n // size, size
-        self.blocks = matrix.view(*shape, *shape).diagonal(dim1=0, dim2=2).permute(2, 0, 1).clone()
+        self.diagonal = (
+            matrix.view(*shape, *shape).diagonal(dim1=0, dim2=2).permute(2, 0, 1).clone()
+        )
 
     def rows(self, rows: slice) -> Tensor:
         """Some rows ``(size, n)``, up to date."""
@@ -64,12 +67,12 @@ class _Changing:
         self.left[at], self.right[at] = left, right
         self.used += len(left)
         if len(left) == 1:
-            self.blocks.view(-1).addcmul_(left[0], right[0], value=-1)
+            self.diagonal.view(-1).addcmul_(left[0], right[0], value=-1)
         else:
             left, right = (
-                x.unflatten(1, self.blocks.shape[:2]).transpose(0, 1) for x in (left, right)
+                x.unflatten(1, self.diagonal.shape[:2]).transpose(0, 1) for x in (left, right)
             )
-            self.blocks -= left.mT @ right
+            self.diagonal -= left.mT @ right
 
     def finish(self) -> None:
         """Bring the matrix up to date."""
@@ -77,27 +80,27 @@ class _Changing:
         self.used = 0
 
 
-def block_removals(
+def group_removals(
     weight: Tensor,
     covariance: Tensor,
     output_fisher: Tensor,
     size: int = 1,
 ) -> Iterator[tuple[float, int]]:
-    """Yield all blocks in order of removal, always the cheapest remaining: its price and its index.
+    """Yield all groups in order of removal, always the cheapest remaining: its price and its index.
 
     Args:
         covariance: covariance of the inputs, which must be invertible.
-        size: number of inputs per block.
+        size: number of inputs per group.
     """
     p = _Changing(covariance.inverse(), size)
     m = _Changing(weight.T @ output_fisher @ weight, size)
-    blocks = list(range(weight.size(1) // size))  # those in the matrices
-    gone = torch.zeros(len(blocks), dtype=torch.bool, device=weight.device)
+    groups = list(range(weight.size(1) // size))  # those in the matrices
+    gone = torch.zeros(len(groups), dtype=torch.bool, device=weight.device)
     number = 0  # of those gone
-    while number < len(blocks):
-        rises = _prices(m.blocks, p.blocks).masked_fill_(gone, math.inf)
+    while number < len(groups):
+        rises = _prices(m.diagonal, p.diagonal).masked_fill_(gone, math.inf)
         index = int(rises.argmin())
-        yield float(rises[index]), blocks[index]
+        yield float(rises[index]), groups[index]
         gone[index], number = True, number + 1
         rows = slice(index * size, (index + 1) * size)
         of_p, of_m = p.rows(rows), m.rows(rows)
@@ -105,12 +108,12 @@ def block_removals(
         p.subtract(gain, of_p)
         m.subtract(gain, of_m - of_m[:, rows] @ gain)
         m.subtract(of_m, gain)
-        p.blocks[index] = p.matrix.new_ones(size).diag()  # the price of what is gone stays finite
-        if len(blocks) - number < COMPACT * len(blocks):
+        p.diagonal[index] = p.matrix.new_ones(size).diag()  # the price of what is gone stays finite
+        if len(groups) - number < COMPACT * len(groups):
             left = (~gone).nonzero().flatten().tolist()
             inputs = [i * size + j for i in left for j in range(size)]
             p, m = (_compact(x, inputs, size) for x in (p, m))
-            blocks, gone, number = [blocks[i] for i in left], gone.new_zeros(len(left)), 0
+            groups, gone, number = [groups[i] for i in left], gone.new_zeros(len(left)), 0
 
 
 def _compact(changing: _Changing, inputs: list[int], size: int) -> _Changing:
@@ -120,13 +123,13 @@ def _compact(changing: _Changing, inputs: list[int], size: int) -> _Changing:
 
 
 def prices(weight: Tensor, covariance: Tensor, output_fisher: Tensor, size: int = 1) -> list[float]:
-    """The price of removing each block while the others stay, in bits per target token."""
+    """The price of removing each group while the others stay, in bits per target token."""
     matrices = weight.T @ output_fisher @ weight, covariance.inverse()
-    return [float(price) for price in _prices(*(_Changing(x, size).blocks for x in matrices))]
+    return [float(price) for price in _prices(*(_Changing(x, size).diagonal for x in matrices))]
 
 
 def _prices(m: Tensor, p: Tensor) -> Tensor:
-    """``(n / size,)``, of the blocks ``(n / size, size, size)`` of M and P."""
+    """``(n / size,)``, of the squares ``(n / size, size, size)`` of the groups in M and P."""
     if m.size(1) == 1:
         return (m / p).flatten() / 2 / math.log(2)
     return (m * p.inverse()).sum((1, 2)) / 2 / math.log(2)

@@ -122,22 +122,22 @@ class WeightedMaps(NamedTuple):
 
 
 def shared_projection(
-    parts: Sequence[WeightedMaps], size: int, steps: int, directions: Tensor | None = None
+    sharing: Sequence[WeightedMaps], size: int, steps: int, directions: Tensor | None = None
 ) -> Tensor:
-    """The projection ``C (n, size)`` that gives all heads of all parts the least price together.
+    """The projection ``C (n, size)`` that gives all heads of all maps the least price together.
 
     Args:
-        parts: maps that share the projection, such as keys and values.
+        sharing: maps that share the projection, such as keys and values.
         size: width of the projection.
         steps: number of L-BFGS steps.
         directions: result of :func:`all_directions`, if it is known.
     """
-    common = first_projection(parts, size, directions)
+    common = first_projection(sharing, size, directions)
     if not steps or size >= len(common):
         return common
     # A head's gain is tr(Z^T C^T T) with Z = (C^T M C)^-1 C^T T and T = M B R^1/2.
-    targets = [(p.metric, p.metric @ p.maps @ root(p.output_metric)[0]) for p in parts]
-    energies = ((p.maps.mT @ p.metric @ p.maps * p.output_metric).sum() for p in parts)
+    targets = [(one.metric, one.metric @ one.maps @ root(one.output_metric)[0]) for one in sharing]
+    energies = ((one.maps.mT @ one.metric @ one.maps * one.output_metric).sum() for one in sharing)
     whole = sum(map(float, energies))
     if not whole:
         return common
@@ -168,25 +168,25 @@ def shared_projection(
 
 
 def first_projection(
-    parts: Sequence[WeightedMaps], size: int, directions: Tensor | None = None
+    sharing: Sequence[WeightedMaps], size: int, directions: Tensor | None = None
 ) -> Tensor:
     """The first ``size`` of :func:`all_directions`, filled up with zeros: ``(n, size)``."""
-    directions = all_directions(parts) if directions is None else directions
+    directions = all_directions(sharing) if directions is None else directions
     first = directions[:, :size].contiguous()
     return functional.pad(first, (0, size - first.size(1)))
 
 
-def all_directions(parts: Sequence[WeightedMaps]) -> Tensor:
+def all_directions(sharing: Sequence[WeightedMaps]) -> Tensor:
     """All directions ``(n, n)`` of all maps in one pooled metric, largest first.
 
-    Each part, such as the keys, gets an equal share of the metric and of the energy.
+    Each of the maps, such as the keys, gets an equal share of the metric and of the energy.
     """
-    pooled = [part.metric.mean(0) for part in parts]
+    pooled = [one.metric.mean(0) for one in sharing]
     whole, inverse = root(torch.stack([metric / metric.trace() for metric in pooled]).sum(0))
     gram = torch.zeros_like(whole)
-    for part in parts:
-        weighted = whole @ part.maps  # (H, n, e)
-        energy = (weighted @ part.output_metric @ weighted.mT).sum(0)
+    for one in sharing:
+        weighted = whole @ one.maps  # (H, n, e)
+        energy = (weighted @ one.output_metric @ weighted.mT).sum(0)
         gram = gram + energy / energy.trace().clamp_min(torch.finfo(gram.dtype).tiny)
     return inverse @ top_eigenvectors(gram, len(gram))
 

@@ -5,7 +5,7 @@ significance        tests whether two systems differ by chance
 loss                the loss of each predicted token
 cost                parameters, bytes of the cache, multiply-adds
 generate            translations of batches by fairseq's generator; ``translate_text``: of texts
-longest             the longest translation, by its source
+length_limit        how long a translation may be, by its source
 
 To add a score of translations, write a function here, a field in ``runs/record.py``, a line in
 ``runs/score.py`` and a column in ``results/table_text.py``.

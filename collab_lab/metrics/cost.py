@@ -28,11 +28,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collab_common.errors import UserError
-from collab_lab.trained.arguments import check_whole
+from collab_common.errors import UserError, check_whole
 from collab_lab.trained.attentions import by_type
 from collab_lab.trained.checkpoint import Trained, check_transformer, what_was_cut
-from collab_lab.trained.untrained import untrained
+from collab_lab.trained.from_options import build_from_options
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy
@@ -188,7 +187,7 @@ def cached_bytes(attention: Any) -> tuple[int, int]:
 def load_architecture(path: Path) -> tuple[nn.Module, str | None]:
     """Build the untrained model of a checkpoint, and return it with :attr:`.shrunk`'s text."""
     state = load_checkpoint_to_cpu(str(path))
-    model = untrained(state["cfg"].model, state["cfg"], state["model"], path)
+    model = build_from_options(state["cfg"].model, state["cfg"], state["model"], path)
     check_transformer(model, path)
     return model, what_was_cut(state)
 

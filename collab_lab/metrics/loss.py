@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.trained.arguments import check_model, sentences_of
-from collab_lab.trained.checkpoint import Trained, in_evaluation
-from collab_lab.trained.sentences import IGNORED, samples
+from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
+from collab_lab.trained.sentences import IGNORED, samples, sentences_of
 
 logger = logging.getLogger(__name__)
 

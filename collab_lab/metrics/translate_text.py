@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from collab_common import BREAK
-from collab_common.errors import UserError
+from collab_common.errors import UserError, check_whole
 from collab_lab.metrics.generate import BEAM, say_how_many_are_cut
 from collab_lab.metrics.generate import translate as translated
-from collab_lab.metrics.longest import LIMIT
-from collab_lab.trained.arguments import check_model, check_whole
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
+from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
 from collab_lab.trained.sentences import to_device
 from data_prep.subwords import CODES, MODEL, pieces_of, units_of
 
@@ -70,7 +69,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         for rows in np.array_split(lengths.argsort(kind="stable"), -(-len(lines) // 64))
     )
     with in_evaluation(model.model):
-        found = translated(model.model, task, batches, {"beam": beam, **LIMIT}, joined_by)
+        found = translated(model.model, task, batches, {"beam": beam, **LENGTH_LIMIT}, joined_by)
     say_how_many_are_cut(found)
     return found.hypotheses
 

@@ -86,10 +86,10 @@ def causes(changed: Trained, trained: Trained, batches: Sequence[Mapping[str, An
 def largest_activations(trained: Trained, batches: Sequence[Mapping[str, Any]]) -> float:
     """The largest ratio, at any norm, of a word's root mean square to the median word's."""
     model, padding = trained.model, trained.task.source_dictionary.pad()
-    sizes: dict[Any, list[Tensor]] = {}
+    rms: dict[Any, list[Tensor]] = {}
 
     def note(norm: Any, args: Any) -> None:
-        sizes.setdefault(norm, []).append(args[0].double().square().mean(-1).sqrt()[words[norm]])
+        rms.setdefault(norm, []).append(args[0].double().square().mean(-1).sqrt()[words[norm]])
 
     with in_evaluation(model), ExitStack() as hooks:
         norms = {
@@ -102,5 +102,5 @@ def largest_activations(trained: Trained, batches: Sequence[Mapping[str, Any]]) 
             read = {"encoder": batch["net_input"]["src_tokens"], "decoder": read_by_decoder(batch)}
             words = {norm: read[side].ne(padding).T for side in norms for norm in norms[side]}
             model(**batch["net_input"])
-    every = [torch.cat(of_norm) for of_norm in sizes.values()]
+    every = [torch.cat(of_norm) for of_norm in rms.values()]
     return max(float(of_norm.max() / of_norm.median()) for of_norm in every)

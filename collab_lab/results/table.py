@@ -83,12 +83,12 @@ class Table:
 
     def warnings(self) -> list[str]:
         """Warnings about whatever makes a comparison unfair or its numbers doubtful."""
-        sizes = [(row, row.values("parameters")) for row in self.rows]
+        parameters = [(row, row.values("parameters")) for row in self.rows]
         return (
             collect.warnings(self.frame)
             + [
                 f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
-                for row, found in sizes
+                for row, found in parameters
                 if len(set(found)) > 1
             ]
             + [

@@ -21,8 +21,8 @@ from collab_common import atomic
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_common.provenance import commit
-from collab_lab.metrics.longest import LIMIT
-from collab_lab.runs import lengths
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
+from collab_lab.runs import length_limit
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Record, Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
@@ -86,7 +86,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     values = {
         name: value_of(name, text, saved) for name, text in chosen.items() if is_option(name, saved)
     }
-    check_lengths(values)
+    check_length_limit(values)
     changed = {name: value for name, value in values.items() if _is_of_model(name)}
     if changed:  # a model that cannot be built fails before there is a folder
         open_model(checkpoint, data, **_without_sections(changed))
@@ -112,17 +112,17 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     )
     if has_languages and " to " in trained and measured != trained:
         say(f"warning: {checkpoint} translates {trained}, and is measured from {measured}")
-    lengths.unset(config, values)
-    lengths.limit_lengths(config)
+    length_limit.unset(config, values)
+    length_limit.limit_lengths(config)
     todo = "choose --set task.source_lang=LANG --set task.target_lang=LANG"
     check_direction(config.task, checkpoint, todo)
     whole: str = OmegaConf.to_yaml(config)
     return DictConfig(yaml.safe_load(whole))  # as it will be read again
 
 
-def check_lengths(values: Mapping[str, Any]) -> None:
+def check_length_limit(values: Mapping[str, Any]) -> None:
     """Raise UserError for a limit of lengths that is below 0 or has no effect."""
-    given = [f"generation.{name}" for name in LIMIT if f"generation.{name}" in values]
+    given = [f"generation.{name}" for name in LENGTH_LIMIT if f"generation.{name}" in values]
     for name in given:
         if values[name] < 0:
             raise UserError(f"must be 0 or more, not {values[name]}", f"--set {name}")

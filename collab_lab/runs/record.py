@@ -46,7 +46,7 @@ class Record:
             lines; ``blocks``: options of the task that cut the text and so limit a word's context.
         beam, lenpen: options of the search; ``generation``: all options of fairseq's section of
             this name that differ from their defaults, and the limit of a translation's length,
-            ``max_len_a`` and ``max_len_b`` (see :mod:`collab_lab.runs.lengths`).
+            ``max_len_a`` and ``max_len_b`` (see :mod:`collab_lab.runs.length_limit`).
         breaks_wanted, breaks_missing, breaks_extra: for documents: number of breaks between
             sentences in the references, and of breaks that translations lack or have too many;
             scores do not count them as words.

@@ -31,7 +31,7 @@ from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
 from collab_lab.runs import record
-from collab_lab.runs.record import Failure, Record, Started, Training
+from collab_lab.runs.record import Failure, Record, Started, Task, Training
 
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
@@ -176,6 +176,17 @@ def yaml_of(config: DictConfig) -> str:
     """
     # Hydra takes a file in a folder for a part; the header says that it is the whole.
     return f"# @package _global_\n{OmegaConf.to_yaml(config)}"
+
+
+def task_of(config: DictConfig) -> Task:
+    """The measure of a run's task; UserError for a task without a measure."""
+    if "source_lang" in config.task and "target_lang" in config.task:
+        return "translation"
+    name = config.task.get("_name")
+    if name != "language_modeling":
+        todo = "train translation models or language models"
+        raise UserError(f"runs of the task {name!r} have no score", "task._name", todo)
+    return "language_modeling"
 
 
 def data_folder(config: Any) -> Path:

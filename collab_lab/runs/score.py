@@ -30,15 +30,15 @@ from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
 from collab_lab.metrics.generate import Translations, translate
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translation_scores import score, subword_marks, tokenised
+from collab_lab.runs.checks import check_generation, check_test_set
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, jobs
-from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus
-from collab_lab.runs.scorable import check_generation, check_test_set, task_of
+from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
@@ -197,7 +197,7 @@ def chosen_options(generation: Mapping[str, Any]) -> Facts:
     return {
         name: generation[name]
         for name, default in defaults.items()
-        if name in generation and (name in LIMIT or generation[name] != default)
+        if name in generation and (name in LENGTH_LIMIT or generation[name] != default)
     }
 
 

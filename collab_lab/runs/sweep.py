@@ -45,6 +45,7 @@ from collab_lab.runs.checks import (
     OURS,
     RUNS,
     SEARCH,
+    check_generation,
     check_names,
     check_options,
     check_schedule,
@@ -52,9 +53,8 @@ from collab_lab.runs.checks import (
     known_names,
     known_options,
 )
-from collab_lab.runs.lengths import UNSET, limit_lengths
+from collab_lab.runs.length_limit import UNSET, limit_lengths
 from collab_lab.runs.run import files_read, started_from
-from collab_lab.runs.scorable import check_generation
 from collab_lab.runs.score import import_plugin
 
 #: Bytes of the name of a folder, in all usual file systems.

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from collab_common.errors import UserError, reject_unused
+from collab_common.errors import UserError, check_whole, reject_unused
+from collab_lab.shrinking.apply import apply_plan
 from collab_lab.shrinking.cut import Cut, NewHeads, reject
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -26,20 +27,19 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
+from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.draft import check_left_alone
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
-from collab_lab.shrinking.making import make
 from collab_lab.shrinking.plan import Plan
-from collab_lab.shrinking.programme import Programme
-from collab_lab.shrinking.pruning import check_retained, check_units, heads_by_attention
+from collab_lab.shrinking.planner import Planner
+from collab_lab.shrinking.retained import check_retained, check_units, heads_by_attention
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.shrinking.source import source_of
 from collab_lab.statistics.moments import Statistics, collect_all, matched
-from collab_lab.trained.arguments import check_model, check_whole, sentences_of
 from collab_lab.trained.attentions import Attention, Retained, attentions, removed_together
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, check_model
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
+from collab_lab.trained.sentences import sentences_of
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.options import listed_values
@@ -116,7 +116,7 @@ def convert(
         raise UserError("no attention would be converted", model.path, todo)
     evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
     evidence.check_caches()
-    return make(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
+    return apply_plan(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
 
 
 def conversion(
@@ -300,32 +300,32 @@ def prune(
         check_lists(retained)
     named = named_types(model, types)
     check_number(model, number, keep, named)
-    whole = source_of(model)
+    whole = cuttable(model)
     if retained is None and random is None:
         evidence = of_heads(whole, statistics, subset, sentences, ("heads",))
     else:
         evidence = Evidence(whole, sentences_of(model, subset, sentences))
     if retained is not None:
-        return make(evidence, keeping(whole, retained), fit=refit)
+        return apply_plan(evidence, keeping(whole, retained), fit=refit)
     if random is not None:
         random_order(evidence, random)
     plan = fewer(evidence, Heads(same_on_each_side, named, keep, counted=True), number)
-    return make(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
+    return apply_plan(evidence, plan if random is None else replace(plan, prices={}), fit=refit)
 
 
 def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
     """The cheapest plan that removes ``number`` heads or, if None, does what the cut demands."""
-    programme = Programme(evidence, "unchanged", [cut])
-    heads = programme.whole["heads"]
+    planner = Planner(evidence, "unchanged", [cut])
+    heads = planner.whole["heads"]
     if number is None:
-        return programme.solve({})
+        return planner.solve({})
     left = heads - number
     try:
         if cut.even:
-            return programme.solve({"heads": left / max(heads, 1)})
-        return programme.solve({}, exactly={"heads": left})
+            return planner.solve({"heads": left / max(heads, 1)})
+        return planner.solve({}, exactly={"heads": left})
     except UserError as error:
-        most = heads - programme.fewest("heads")
+        most = heads - planner.fewest("heads")
         problem = f"cannot remove {number} heads"
         todo = (
             f"remove at most {most}: every cross-attention keeps a head, and heads that share keys "

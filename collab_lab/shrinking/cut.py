@@ -17,7 +17,7 @@ from collab_common.progress import bar
 from collab_lab.mathematics.new_heads import PricedWeights
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS
-from collab_lab.shrinking.draft import Draft, head_sizes, is_standard
+from collab_lab.shrinking.draft import Draft, distinct_key_value_sizes, is_standard
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Kind, Shape, Site
@@ -31,7 +31,7 @@ from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import SEPARATE, family_of
 
 #: The most sizes of an attention that a search tries.
-GRID = 16
+MOST_SIZES = 16
 #: The ``engines`` of a cut whose models run in every engine.
 EVERY_ENGINE = tuple(ENGINES)
 #: Bits of a cached number; 0: no rounding.
@@ -115,17 +115,17 @@ class NewHeads(Cut):
     part = "cache"
     engines: ClassVar[tuple[str, ...]] = ("fairseq", "onnx")
     kind: Kind
-    #: Parts of standard heads that must have the size d/H: keys, values.
+    #: Which of the heads' keys and values must have the standard size d/H.
     standard_sized: tuple[str, ...] = ()
     #: Whether attentions may have any number of heads, also none, and heads of any size.
     any_heads: ClassVar[bool] = True
 
     @abstractmethod
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        """The weights of the new attention in place of ``trained.module``, and their price.
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        """The weights of the new attention in place of ``attention.module``, and their price.
 
         Args:
-            trained: the attention and its statistics.
+            attention: the trained attention and its statistics.
             size: size of the new heads: a width, or a number of key/value heads.
             steps: number of L-BFGS steps; 0 is faster, and the price is a few per cent higher.
         """
@@ -144,12 +144,12 @@ class NewHeads(Cut):
     def grid(self, module: Any) -> list[int]:
         """At most 16 sizes for the search, ascending to the exact one."""
         exact = self.exact_size(module)
-        sizes = {max(1, exact * step // GRID) for step in range(1, GRID + 1)}
+        sizes = {max(1, exact * step // MOST_SIZES) for step in range(1, MOST_SIZES + 1)}
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
-    def scale(self, trained: PricedAttention) -> float:
+    def scale(self, attention: PricedAttention) -> float:
         """The scale of the scores of the new attention, which queries make up for."""
-        return trained.scale
+        return attention.scale
 
     # ---- a cut -----------------------------------------------------------------------------------
 
@@ -166,8 +166,8 @@ class NewHeads(Cut):
             yield f"there is no architecture {arch}: register the heads for this family of models"
         yield from model_problems(trained)
         every = attentions(model)
-        if kind.has_sizes:
-            sizes = head_sizes(every)
+        if kind.has_head_sizes:
+            sizes = distinct_key_value_sizes(every)
             if not is_standard({a: a.module.num_heads for a in every}) and len(sizes) > 1:
                 listed = ", ".join(f"{key} and {value}" for key, value in sorted(sizes))
                 yield f"heads have sizes {listed} (keys, values), and {kind.heads_name} one"
@@ -180,11 +180,12 @@ class NewHeads(Cut):
             module = attention.module
             if isinstance(module, SeparateAttention):  # only these may be resized
                 actual = {"keys": module.qk_head_size, "values": module.v_head_size}
-                for part in self.standard_sized:
-                    if actual[part] * module.num_heads != module.embed_dim:
+                for projected in self.standard_sized:
+                    if actual[projected] * module.num_heads != module.embed_dim:
                         yield (
-                            f"{attention}: {module.num_heads} heads have {part} of size "
-                            f"{actual[part]}, not {module.embed_dim}/H: they were pruned or resized"
+                            f"{attention}: {module.num_heads} heads have {projected} of size "
+                            f"{actual[projected]}, not {module.embed_dim}/H: they were pruned or "
+                            "resized"
                         )
             if self.any_heads:
                 continue
@@ -202,18 +203,18 @@ class NewHeads(Cut):
         return evidence.once((type(self), self.kind, site), lambda: self._offers(site, evidence))
 
     def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
-        trained = evidence.whole_attention(site)
-        new = {size: self.convert(trained, size, 0) for size in self.grid(site.module)}
-        return [*self.rounded(site, trained, new)]
+        attention = evidence.whole_attention(site)
+        new = {size: self.convert(attention, size, 0) for size in self.grid(site.module)}
+        return [*self.offers_with_bits(site, attention, new)]
 
-    def rounded(
-        self, site: Attention, trained: PricedAttention, new: Mapping[int, PricedWeights]
+    def offers_with_bits(
+        self, site: Attention, attention: PricedAttention, new: Mapping[int, PricedWeights]
     ) -> Iterator[Offer]:
         """Offers of new heads of several sizes, unrounded and with every number of bits."""
         every = tuple(range(site.module.num_heads))
         bits = (0,) if site.type == "encoder" else ANY_BITS
         rounding = {
-            size: trained.rounding_prices(weights, bits, self.scale(trained))
+            size: attention.rounding_prices(weights, bits, self.scale(attention))
             for size, (weights, _) in new.items()
         }
         for column, number in enumerate(bits):
@@ -227,21 +228,21 @@ class NewHeads(Cut):
 
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
         assert isinstance(site, Attention)
-        trained = draft.attention_left(site)
-        return self.put(draft, site, shape, trained, self.convert(trained, shape.size))
+        attention = draft.attention_left(site)
+        return self.put(draft, site, shape, attention, self.convert(attention, shape.size))
 
     def put(
         self,
         draft: Draft,
         site: Attention,
         shape: Shape,
-        trained: PricedAttention,
+        attention: PricedAttention,
         new: PricedWeights,
     ) -> float:
         """Put new heads into a draft, and return their price, including that of rounding."""
         weights, price = new
-        rounding = trained.rounding_price(weights, shape.bits, self.scale(trained))
-        draft.give(site, self.kind, shape.size, weights)
+        rounding = attention.rounding_price(weights, shape.bits, self.scale(attention))
+        draft.convert_heads(site, self.kind, shape.size, weights)
         if site.type != "encoder":
             draft.round(site, shape.bits)
         return price + rounding

@@ -30,14 +30,14 @@ from torch import Tensor
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_common.errors import UserError
 from collab_lab.mathematics.priced_attention import PricedAttention
-from collab_lab.shrinking.shape import Kind, sizes_of, with_heads
+from collab_lab.shrinking.shape import Kind, key_value_sizes, with_heads
 from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import (
     Attention,
     attentions,
     heads_together,
     own_bits,
-    parts_of_heads,
+    weights_by_head,
 )
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
@@ -68,7 +68,7 @@ class Draft:
         heads: remaining heads of each attention, counted as in the trained model.
         units: remaining units of each block that loses some.
         kind: kind of the new heads; None if no attention was converted.
-        sizes: size of each converted attention.
+        sizes: size of the new heads of each converted attention.
         copy: width of the one latent that all cross-attentions share; 0 if they do not share one.
         bits: bits per number in the KV cache of each attention that has one.
     """
@@ -107,11 +107,13 @@ class Draft:
         together = heads_together(module)
         heads = sorted(heads) if together > 1 else heads  # groups are of neighbours
         groups = [*dict.fromkeys(head // together for head in heads)]
-        for part in parts_of_heads(module):
-            if part in ("k_proj", "v_proj"):
-                self._change(f"{name}.{part}", partial(rows, module.num_heads // together, groups))
+        for weight in weights_by_head(module):
+            if weight in ("k_proj", "v_proj"):
+                self._change(
+                    f"{name}.{weight}", partial(rows, module.num_heads // together, groups)
+                )
             else:
-                self._change(f"{name}.{part}", partial(rows, module.num_heads, heads))
+                self._change(f"{name}.{weight}", partial(rows, module.num_heads, heads))
         out = f"{name}.out_proj.weight"
         self.weights[out] = rows(module.num_heads, heads, self.weights[out].T).T.contiguous()
         self._scale(attention, scale_of(module, before, self.stays_of_its_kind))
@@ -128,7 +130,7 @@ class Draft:
             index = torch.tensor(self.units[block], dtype=torch.long, device=weight.device)
             self.weights[name] = weight.index_select(axis, index).contiguous()
 
-    def give(
+    def convert_heads(
         self, attention: Attention, kind: Kind, size: int, weights: Mapping[str, Tensor]
     ) -> None:
         """Convert an attention to another kind of heads with these weights (without signature)."""
@@ -143,12 +145,14 @@ class Draft:
         """Round an attention's KV cache to ``bits`` bits per number."""
         self.bits[attention], self._rounds = bits, True
 
-    def simulate(self, attention: Attention, part: str, change: Callable[[Tensor], Tensor]) -> None:
+    def simulate(
+        self, attention: Attention, projection: str, change: Callable[[Tensor], Tensor]
+    ) -> None:
         """Apply ``change`` to the output of a projection (``k_proj``, ``v_proj``), by a hook.
 
         The weights do not contain the change, so the model cannot be saved.
         """
-        self._simulated.append((f"{attention.name}.{part}", change))
+        self._simulated.append((f"{attention.name}.{projection}", change))
 
     def use_own_heads(self) -> None:
         """Replace fairseq's attentions, and those with groups or gates, by this project's heads."""
@@ -162,12 +166,12 @@ class Draft:
         """Rescale the queries of an attention whose scores had the scale ``scale`` before."""
         module, heads = attention.module, len(self.heads[attention])
         factor = scale / scale_of(module, heads, self.stays_of_its_kind)
-        scaled = "mixing" if "mixing" in parts_of_heads(module) else "q_proj"
+        scaled = "mixing" if "mixing" in weights_by_head(module) else "q_proj"
         self._change(f"{attention.name}.{scaled}", lambda weight: factor * weight)
 
-    def _change(self, part: str, change: Callable[[Tensor], Tensor]) -> None:
-        for kind in ("", ".weight", ".bias"):
-            if (name := f"{part}{kind}") in self.weights:  # ours may have no biases
+    def _change(self, module: str, change: Callable[[Tensor], Tensor]) -> None:
+        for ending in ("", ".weight", ".bias"):
+            if (name := f"{module}{ending}") in self.weights:  # ours may have no biases
                 self.weights[name] = change(self.weights[name])
 
     # ---- what it is ------------------------------------------------------------------------------
@@ -245,8 +249,8 @@ class Draft:
             f"heads_in_{t}": joined(len(self.heads[a]) for a in of) or None
             for t, of in by_type.items()
         }
-        for name, part in (("qk_head_size", "queries"), ("v_head_size", "values")):
-            chosen[name] = next(iter(sizes_of_heads(trained, part)), None)
+        for name, projected in (("qk_head_size", "queries"), ("v_head_size", "values")):
+            chosen[name] = next(iter(distinct_head_sizes(trained, projected)), None)
         if self.units:
             chosen |= self._widths()
         if not self.stays_of_its_kind:
@@ -283,8 +287,8 @@ class Draft:
         numbers = {a: len(heads) for a, heads in self.heads.items()}
         if not self._is_ours:
             check_left_alone(self.trained, self.sizes, kind)
-        if kind.has_sizes and not is_standard(numbers):
-            [(options["qk_head_size"], options["v_head_size"])] = head_sizes(numbers)
+        if kind.has_head_sizes and not is_standard(numbers):
+            [(options["qk_head_size"], options["v_head_size"])] = distinct_key_value_sizes(numbers)
         widths = {
             a: self.sizes.get(a, kind.unchanged(a.module, number))
             for a, number in numbers.items()
@@ -322,8 +326,8 @@ class Draft:
 
 def rows(num_heads: int, heads: Sequence[int], weight: Tensor) -> Tensor:
     """The rows of ``heads``: ``(H h, ...) -> (len(heads) h, ...)``."""
-    blocks = weight.unflatten(0, (num_heads, -1))  # (H, h, ...)
-    return blocks[list(heads)].flatten(0, 1)
+    by_head = weight.unflatten(0, (num_heads, -1))  # (H, h, ...)
+    return by_head[list(heads)].flatten(0, 1)
 
 
 def scale_of(module: Any, heads: int, stays: bool) -> float:
@@ -339,7 +343,7 @@ def scale_of(module: Any, heads: int, stays: bool) -> float:
     return scaling(rule, module.embed_dim, heads, size)
 
 
-def sizes_of_heads(trained: Trained, of: str) -> set[int]:
+def distinct_head_sizes(trained: Trained, of: str) -> set[int]:
     """The sizes of heads in a model: of ``queries`` (except with shared keys) or of ``values``."""
     sizes = set[int]()
     for attention in attentions(trained.model):
@@ -353,9 +357,9 @@ def sizes_of_heads(trained: Trained, of: str) -> set[int]:
     return sizes
 
 
-def head_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:
+def distinct_key_value_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:
     """All pairs ``h_qk`` and ``h_v`` that occur among attentions with separate projections."""
-    return {sizes_of(a.module) for a in every if a.module.num_heads}
+    return {key_value_sizes(a.module) for a in every if a.module.num_heads}
 
 
 def is_standard(numbers: Mapping[Attention, int]) -> bool:
@@ -363,7 +367,7 @@ def is_standard(numbers: Mapping[Attention, int]) -> bool:
     return all(
         (key * number, value * number) == (a.module.embed_dim,) * 2
         for a, number in numbers.items()
-        for key, value in ([sizes_of(a.module)] if number else [])
+        for key, value in ([key_value_sizes(a.module)] if number else [])
     )
 
 
@@ -371,9 +375,9 @@ def check_left_alone(trained: Trained, given: Collection[Attention], kind: Kind)
     """Raise UserError unless all attentions that are not converted can stay as they are."""
     for attention in attentions(trained.model):
         module = attention.module
-        if attention in given or not kind.has_sizes or not module.num_heads:
+        if attention in given or not kind.has_head_sizes or not module.num_heads:
             continue
-        if not math.isclose(module.scaling, sizes_of(module)[0] ** -0.5):
+        if not math.isclose(module.scaling, key_value_sizes(module)[0] ** -0.5):
             problem = (
                 f"{attention} cannot stay unchanged: its heads scale scores by a factor "
                 f"other than (head size)^-0.5, which a model with {kind.heads_name} cannot have"

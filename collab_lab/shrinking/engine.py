@@ -49,7 +49,7 @@ class Engine:
         return bool(self.packages)
 
     @property
-    def timed(self) -> dict[str, str]:
+    def timed_in(self) -> dict[str, str]:
         """The names of its number types in ``--time-in``."""
         return {f"{self.name}-{kind}": kind for kind in self.number_types} or {self.name: ""}
 
@@ -68,10 +68,12 @@ ENGINES = {
         ),
     )
 }  # fmt: skip
-#: The engine and the type of its numbers, by the names of ``--time-in``.
-TIMED = {name: (engine, kind) for engine in ENGINES.values() for name, kind in engine.timed.items()}
+#: By the names of ``--time-in``, which are the values of ``timed_in``: engine and number type.
+TIMED_IN = {
+    name: (engine, kind) for engine in ENGINES.values() for name, kind in engine.timed_in.items()
+}
 
 
 def engine_of(timed_in: str) -> Engine:
-    """The engine of a name of :data:`TIMED`."""
-    return TIMED[timed_in][0]
+    """The engine of a name of :data:`TIMED_IN`."""
+    return TIMED_IN[timed_in][0]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from collab_common.errors import UserError
 from collab_lab.mathematics import head_prices
 from collab_lab.mathematics.priced_attention import PricedAttention
-from collab_lab.mathematics.removal import block_removals
+from collab_lab.mathematics.removal import group_removals
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.shape import PARTS, Site
 from collab_lab.statistics.gram import ridged
@@ -26,10 +26,10 @@ from collab_lab.statistics.moments import (
     matched,
 )
 from collab_lab.statistics.units import UnitStatistics
-from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.trained.sentences import sentences_of
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Evidence:
             weight = site.module.fc2.weight.detach().double()  # (d, F)
             of_units = self.units[site]
             covariance = ridged(of_units.covariance)
-            units = block_removals(weight, covariance, of_units.output_fisher)
+            units = group_removals(weight, covariance, of_units.output_fisher)
             return in_order((rise, [unit]) for rise, unit in units)
         statistics = self.attentions[site]
         return in_order(head_prices.head_removals(site.module, statistics))

@@ -11,7 +11,7 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Plan
-from collab_lab.shrinking.programme import propose
+from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.shrink import cheapest_model, chosen_parts
 
 #: Shares of the front: of the layers' parameters, of the KV cache, of both.

@@ -12,7 +12,7 @@ import copy
 import torch
 
 from collab_common.errors import UserError
-from collab_lab.shrinking.pruning import all_heads
+from collab_lab.shrinking.retained import all_heads
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.gates import OPEN, GatedAttention, gated_attentions, rounded

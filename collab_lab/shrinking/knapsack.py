@@ -24,7 +24,7 @@ SECONDS = 60.0
 #: The solver's status when its time is up.
 OUT_OF_TIME = 1
 #: The largest gap that is not reported: the solver's tolerance.
-EXACT = 1e-6
+GAP = 1e-6
 
 
 class Together(NamedTuple):
@@ -90,7 +90,7 @@ def cheapest(
             problem = f"the search found no plan within {seconds:g} seconds"
             raise UserError(problem, todo="ask for a larger share, or allow fewer kinds of cuts")
         return None
-    if out_of_time and solution.mip_gap > EXACT:
+    if out_of_time and solution.mip_gap > GAP:
         say(
             f"the plan is the best of {seconds:g} seconds: another one may be up to "
             f"{solution.mip_gap:.1%} cheaper"

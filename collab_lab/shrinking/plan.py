@@ -1,7 +1,7 @@
 """A plan: a shape for every site of a model, its price and its costs; and what it may cut.
 
-:mod:`.programme` finds the cheapest plan of what is :class:`Allowed`, :mod:`.by_hand` writes one,
-:mod:`.making` makes the smaller model of either.
+:mod:`.planner` finds the cheapest plan of what is :class:`Allowed`, :mod:`.by_hand` writes one,
+:mod:`.apply` makes the smaller model of either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collab_lab.trained.feed_forward import FeedForward
 #: What a budget can be of.
 RESOURCES = ("cache", "parameters", "heads", "time")
 #: Cuts of the cache by the names of ``--kinds``, next to rounding; unchanged: heads as they are.
-KINDS: dict[str, tuple[type[Cut], ...]] = {
+CACHE_CUTS: dict[str, tuple[type[Cut], ...]] = {
     "latent": (Latent, OneCopy),
     "unchanged": (),
     "grouped-query": (GroupedQuery,),
@@ -59,8 +59,8 @@ class Allowed(NamedTuple):
 
     Attributes:
         parts: what may be cut: heads, units, cache.
-        kinds: kinds of heads to try for a smaller cache, from :data:`KINDS` and ``own``; None: the
-            engine's default.
+        kinds: kinds of heads to try for a smaller cache, from :data:`CACHE_CUTS` and ``own``; None:
+            the engine's default.
         bits: allowed bits per number in a smaller cache; 0: no rounding.
         engine: name of the engine that will run the model, one of :data:`.engine.ENGINES`.
         times: measured times, if the target is a share of the time.
@@ -86,7 +86,11 @@ class Allowed(NamedTuple):
         of_cache = tuple(cut.name for cut in self.own if cut.part == "cache")
         kinds = self.kinds or of_cache or engine.kinds
         return {
-            kind: [*cuts, Bits(), *([own[kind]] if kind in own else [c() for c in KINDS[kind]])]
+            kind: [
+                *cuts,
+                Bits(),
+                *([own[kind]] if kind in own else [c() for c in CACHE_CUTS[kind]]),
+            ]
             for kind in kinds
         }
 
@@ -102,7 +106,7 @@ class Plan:
     """What a smaller model keeps of a trained one.
 
     Attributes:
-        kind: kind of heads in the result: ``unchanged``, or another one of :data:`KINDS`.
+        kind: kind of heads in the result: ``unchanged``, or another one of :data:`CACHE_CUTS`.
         shapes: the shape of every site.
         cuts: the cuts, each with the sites whose shapes it offered.
         prices: predicted loss in bits per target token, by part: heads, units, cache.

@@ -11,14 +11,13 @@ from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import costs
-from collab_lab.shrinking.source import source_of
 from collab_lab.statistics.moments import Statistics
 from collab_lab.statistics.units import UnitStatistics
-from collab_lab.trained.arguments import check_model
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, check_model
 from collab_lab.trained.feed_forward import FeedForward
 from collab_lab.trained.rebuilt import model_problems
 
@@ -140,7 +139,7 @@ def prices(model: Trained, *, subset: str = "train", sentences: int = 1000) -> P
     """
     check_model(model)
     # Those of a class that cannot be built anew are of itself: nothing is made of it.
-    model = model if any(model_problems(model)) else source_of(model)
+    model = model if any(model_problems(model)) else cuttable(model)
     evidence = Evidence.of(model, subset, sentences)
     reasons = {kind: "; ".join(cut.refuses(model)) for kind, cut in PRICED.items()}
     impossible = {kind: reason for kind, reason in reasons.items() if reason}

@@ -71,7 +71,7 @@ class Kind:
             all others describe heads that no longer exist.
         unchanged: computes, from a module and its number of heads, the size that the options state
             for an attention that is not converted.
-        has_sizes: whether options state the sizes of all queries, keys and values.
+        has_head_sizes: whether options state the sizes of all queries, keys and values.
         one_size: whether all attentions must have the same size, including the encoder's.
     """
 
@@ -85,7 +85,7 @@ class Kind:
     options: Mapping[str, Any] = field(default_factory=dict)
     inherited: tuple[str, ...] = ()
     unchanged: Callable[[Any, int], int] = lambda module, heads: 0
-    has_sizes: bool = False
+    has_head_sizes: bool = False
     one_size: bool = False
 
 
@@ -181,13 +181,13 @@ def blueprint(module: Any, shape: Shape) -> Blueprint:
 
 
 @functools.lru_cache(1 << 14)
-def _counted(plan: Blueprint, copy: Copy) -> tuple[Any, int]:
+def _counted(attention: Blueprint, copy: Copy) -> tuple[Any, int]:
     """An attention on torch's meta device, and its parameters without those of a shared copy."""
     with torch.device("meta"):
-        module: Any = plan.build()
+        module: Any = attention.build()
         others = set[nn.Parameter]()
         if copy == "read":
-            owner = plan.build()
+            owner = attention.build()
             module.share(owner)
             others = {*owner.parameters()}
     return module, sum(p.numel() for p in {*module.parameters()} - others)
@@ -202,25 +202,28 @@ def _of_block(d: int, units: int, d_out: int) -> int:
 
 def with_heads(module: Any, number: int) -> Blueprint:
     """The blueprint of an attention like this module, but with ``number`` heads, in our classes."""
-    sizes: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": number}
-    sizes["kdim"] = module.kdim
+    arguments: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": number}
+    arguments["kdim"] = module.kdim
     if not number or isinstance(module, MultiheadAttention | SeparateAttention):
-        key, value = sizes_of(module)
-        return Blueprint.of(SeparateAttention, **sizes, qk_head_size=key, v_head_size=value)
-    sizes["v_head_size"] = module.v_head_size
+        key, value = key_value_sizes(module)
+        return Blueprint.of(SeparateAttention, **arguments, qk_head_size=key, v_head_size=value)
+    arguments["v_head_size"] = module.v_head_size
     if isinstance(module, CollaborativeAttention):
-        sizes |= {"key_dim": module.key_dim, "query_mixing": module.query_mixing}
-        sizes |= {"scale": module.scale, "value_heads": max(1, number // heads_together(module))}
-        return Blueprint.of(CollaborativeAttention, **sizes)
-    sizes["qk_head_size"] = module.qk_head_size
+        arguments |= {"key_dim": module.key_dim, "query_mixing": module.query_mixing}
+        arguments |= {
+            "scale": module.scale,
+            "value_heads": max(1, number // heads_together(module)),
+        }
+        return Blueprint.of(CollaborativeAttention, **arguments)
+    arguments["qk_head_size"] = module.qk_head_size
     if isinstance(module, GroupedQueryAttention):
         groups = max(1, number // heads_together(module))
-        return Blueprint.of(GroupedQueryAttention, **sizes, key_value_heads=groups)
+        return Blueprint.of(GroupedQueryAttention, **arguments, key_value_heads=groups)
     kind = SharedLatentAttention if isinstance(module, SharedLatentAttention) else LatentAttention
-    return Blueprint.of(kind, **sizes, latent_dim=module.latent_dim, scale=module.scale)
+    return Blueprint.of(kind, **arguments, latent_dim=module.latent_dim, scale=module.scale)
 
 
-def sizes_of(module: Any) -> tuple[int, int]:
+def key_value_sizes(module: Any) -> tuple[int, int]:
     """``h_qk`` and ``h_v`` of heads with separate projections; both are 1 if there are no heads."""
     if not module.num_heads:
         return 1, 1
@@ -254,10 +257,10 @@ def layer_parameters(model: nn.Module) -> int:
 # ---- kinds of heads ------------------------------------------------------------------------------
 
 
-def _sizes(module: Any, number: int) -> dict[str, Any]:
-    key, value = sizes_of(module)
-    sizes = {"embed_dim": module.embed_dim, "num_heads": number, "kdim": module.kdim}
-    return {**sizes, "qk_head_size": key, "v_head_size": value}
+def _arguments(module: Any, number: int) -> dict[str, Any]:
+    key, value = key_value_sizes(module)
+    arguments = {"embed_dim": module.embed_dim, "num_heads": number, "kdim": module.kdim}
+    return {**arguments, "qk_head_size": key, "v_head_size": value}
 
 
 def _all_keys(module: Any, heads: int) -> int:
@@ -273,13 +276,13 @@ def _each_head(module: Any, heads: int) -> int:
 
 
 @functools.cache
-def shared_keys(query_mixing: str = "own") -> Kind:
+def shared_keys_kind(query_mixing: str = "own") -> Kind:
     """The kind of shared keys with this query mixing."""
 
     def blueprint(module: Any, number: int, size: int) -> Blueprint:
-        sizes = {**_sizes(module, number), "key_dim": size, "query_mixing": query_mixing}
-        del sizes["qk_head_size"]
-        return Blueprint.of(CollaborativeAttention, **sizes)
+        arguments = {**_arguments(module, number), "key_dim": size, "query_mixing": query_mixing}
+        del arguments["qk_head_size"]
+        return Blueprint.of(CollaborativeAttention, **arguments)
 
     def exact(module: Any, heads: int) -> int:
         widest = widest_key(query_mixing, module.embed_dim, module.kdim)
@@ -287,35 +290,35 @@ def shared_keys(query_mixing: str = "own") -> Kind:
 
     return Kind(
         "collab", COLLABORATIVE, "shared keys", "key width", "key_dim", blueprint, exact,
-        options={"attention_scale": "embed", "query_mixing": query_mixing}, has_sizes=True,
+        options={"attention_scale": "embed", "query_mixing": query_mixing}, has_head_sizes=True,
     )  # fmt: skip
 
 
 def _narrower(module: Any, number: int, size: int) -> Blueprint:
-    sizes = {**_sizes(module, number), "qk_head_size": size // number}
-    return Blueprint.of(SeparateAttention, **sizes)
+    arguments = {**_arguments(module, number), "qk_head_size": size // number}
+    return Blueprint.of(SeparateAttention, **arguments)
 
 
 def _grouped(module: Any, number: int, size: int) -> Blueprint:
-    return Blueprint.of(GroupedQueryAttention, **_sizes(module, number), key_value_heads=size)
+    return Blueprint.of(GroupedQueryAttention, **_arguments(module, number), key_value_heads=size)
 
 
 def _latent(module: Any, number: int, size: int) -> Blueprint:
-    return Blueprint.of(LatentAttention, **_sizes(module, number), latent_dim=size)
+    return Blueprint.of(LatentAttention, **_arguments(module, number), latent_dim=size)
 
 
 def _shared_latent(module: Any, number: int, size: int) -> Blueprint:
-    return Blueprint.of(SharedLatentAttention, **_sizes(module, number), latent_dim=size)
+    return Blueprint.of(SharedLatentAttention, **_arguments(module, number), latent_dim=size)
 
 
 NARROWER_KEYS = Kind(
     "separate", SEPARATE, "separate keys", "key width", "key_dim", _narrower, _all_keys,
     options={"attention_scale": "embed"}, inherited=("v_head_size",), one_size=True,
-    unchanged=lambda module, heads: int(heads * sizes_of(module)[0]),
+    unchanged=lambda module, heads: int(heads * key_value_sizes(module)[0]),
 )  # fmt: skip
 GROUPS = Kind(
     "grouped-query", GROUPED_QUERY, "grouped-query heads", "number of key/value heads",
-    "key_value_heads", _grouped, _each_head, has_sizes=True,
+    "key_value_heads", _grouped, _each_head, has_head_sizes=True,
     unchanged=lambda module, heads: max(1, heads),  # without heads, any number
 )  # fmt: skip
 _LATENT_HEADS = LATENT, "latent heads", "latent width", "latent_dim"

@@ -10,17 +10,17 @@ from typing import Any
 from collab_common.errors import UserError, reject_unused
 from collab_common.progress import bar
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.apply import apply_plan
 from collab_lab.shrinking.cut import ANY_BITS, Cut
+from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.making import make
-from collab_lab.shrinking.plan import KINDS, RESOURCES, Allowed, Times
-from collab_lab.shrinking.programme import propose
+from collab_lab.shrinking.plan import CACHE_CUTS, RESOURCES, Allowed, Times
+from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
-from collab_lab.shrinking.source import source_of
-from collab_lab.trained.arguments import check_model, sentences_of
-from collab_lab.trained.checkpoint import Trained, plan_of
+from collab_lab.trained.checkpoint import Trained, check_model, plan_of
+from collab_lab.trained.sentences import sentences_of
 from fairseq_collab.attention.rounding import BITS
 
 #: The parts that a target cuts, unless ``only`` chooses them.
@@ -33,7 +33,7 @@ CUT_BY = {
 #: Why an argument of a smaller cache has no effect.
 NOT_CUT = "has an effect only on a smaller cache, and the cache is not cut here"
 #: Rounding errors of shares.
-EXACT = 1e-6
+ROUNDING = 1e-6
 #: Models that ``lose`` builds and measures.
 TRIES = 6
 
@@ -84,7 +84,7 @@ def shrink(
             of the training set.
         with_cuts: cuts of your own (see docs/own_cuts.md), in place of this project's of the same
             part: heads, units, or kinds of heads for the cache.
-        evidence: evidence about ``source_of(model)`` (:mod:`.source`), which saves the pass.
+        evidence: evidence about ``cuttable(model)`` (:mod:`.cuttable`), which saves the pass.
 
     Raises:
         UserError: no plan meets the targets, or an argument is out of range or has no effect.
@@ -102,7 +102,7 @@ def shrink(
     allowed = allowed._replace(times=times)
     if evidence is not None:
         reject_unused("has no effect with `evidence`", subset=subset, sentences=sentences)
-    model = source_of(model)
+    model = cuttable(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
@@ -114,9 +114,9 @@ def shrink(
 
 def cheapest_model(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Smaller:
     """The smaller model of the cheapest plan."""
-    smaller, model = make(evidence, propose(evidence, shares, allowed)), evidence.trained
+    smaller, model = apply_plan(evidence, propose(evidence, shares, allowed)), evidence.trained
     for name, share in shares.items():
-        if smaller.shares[name] > share + EXACT:
+        if smaller.shares[name] > share + ROUNDING:
             problem = f"the smaller model has {smaller.shares[name]:.1%} of the {name}"
             todo = "this is a fault of shrink: please report it"
             raise UserError(f"{problem}, not {share:.1%}", model.path, todo)
@@ -241,17 +241,17 @@ def bits_of(cache_bits: str | int | None) -> tuple[int, ...]:
 def chosen_kinds(
     kinds: Sequence[str] | None, parts: Sequence[str], engine: str, own: Sequence[Cut] = ()
 ) -> tuple[str, ...] | None:
-    """The kinds of heads to try for a smaller cache: of :data:`.plan.KINDS` and of the user."""
+    """The kinds of heads to try for a smaller cache: ``plan.CACHE_CUTS`` and the user's."""
     if "cache" not in parts:
         reject_unused(NOT_CUT, kinds=kinds)
         return None
-    known = {*KINDS, *(cut.name for cut in own if cut.part == "cache")}
+    known = {*CACHE_CUTS, *(cut.name for cut in own if cut.part == "cache")}
     if kinds is None:
         return None
     if unknown := sorted({*kinds} - known):
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(sorted(known))}", "`kinds`")
     for kind in kinds:
-        if not all(engine in cut.engines for cut in KINDS.get(kind, ())):
+        if not all(engine in cut.engines for cut in CACHE_CUTS.get(kind, ())):
             usual = " or ".join(ENGINES[engine].kinds)
             raise UserError(f"{engine} does not support {kind} heads: give {usual}", "`kinds`")
     return tuple(kinds)
@@ -263,7 +263,7 @@ def check_own(own: Sequence[Cut], parts: Sequence[str], engine: str) -> None:
         if cut.part not in parts:
             problem = f"cuts {cut.part}, and only {', '.join(parts)} may be cut"
             raise UserError(problem, f"`with_cuts` {cut.name}", "change the target or `only`")
-        if cut.part == "cache" and cut.name in KINDS:
+        if cut.part == "cache" and cut.name in CACHE_CUTS:
             problem = "has the name of a kind of this project: give it another name"
             raise UserError(problem, f"`with_cuts` {cut.name}")
         if engine not in cut.engines:

@@ -153,9 +153,9 @@ class LinearMaps(NamedTuple):
 def linear_maps(module: Any) -> LinearMaps:
     """The maps of fairseq's attention or of any of ours; values include the gates of evaluation."""
     exact = copy.deepcopy(module).double().eval()
-    like, sizes = exact.out_proj.weight, (exact.embed_dim, exact.kdim, exact.kdim)
+    like, widths = exact.out_proj.weight, (exact.embed_dim, exact.kdim, exact.kdim)
     return LinearMaps(
-        *(matrix_of(*pair, like) for pair in zip(projections(exact), sizes, strict=True))
+        *(matrix_of(*pair, like) for pair in zip(projections(exact), widths, strict=True))
     )
 
 
@@ -188,7 +188,7 @@ class HeadMaps(NamedTuple):
 # ---- which weights belong to which heads ---------------------------------------------------------
 
 
-def parts_of_heads(module: Any) -> tuple[str, ...]:
+def weights_by_head(module: Any) -> tuple[str, ...]:
     """Names of the weights whose first dimension counts heads or groups of heads."""
     if not isinstance(module, CollaborativeAttention):
         return ("q_proj", "k_proj", "v_proj")  # of a latent: those that read it

@@ -22,7 +22,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.progress import say
 from collab_lab.trained.attentions import Attention, attentions, by_type
-from collab_lab.trained.untrained import check_order_of_words
+from collab_lab.trained.from_options import check_autoregressive
 from fairseq_collab.models.options import plain_options
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
@@ -340,13 +340,19 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     with naming(checkpoint):
         check_architecture(state["cfg"].model)
         check_task(state["cfg"].task)
-        check_order_of_words(state["cfg"].model)
+        check_autoregressive(state["cfg"].model)
     check_model_and_task(changed, state["cfg"], checkpoint)
     check_finite(state["model"], checkpoint)
     return state
 
 
 # ---- checks --------------------------------------------------------------------------------------
+
+
+def check_model(model: Any) -> None:
+    """Raise UserError unless ``model`` is a checkpoint that ``open_model`` opened."""
+    if not isinstance(model, Trained):
+        raise UserError(f"must be what open_model returns, not {model!r:.60}", "`model`")
 
 
 def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:

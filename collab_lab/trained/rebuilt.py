@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import attentions, of_one_model, weight_problems
 from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
-from collab_lab.trained.untrained import load_weights
+from collab_lab.trained.from_options import load_weights
 from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of

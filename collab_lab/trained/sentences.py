@@ -13,10 +13,10 @@ from fairseq.data import ConcatDataset, data_utils
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from collab_common.errors import UserError
+from collab_common.errors import UserError, check_whole
 from collab_common.progress import bar, say
 from collab_lab.trained.binarised import check_files
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, check_model
 
 #: Key of a batch: the number of first targets that the training's criterion left out.
 IGNORED = "ignored_prefix"
@@ -171,3 +171,18 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
     spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
     return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))
+
+
+def sentences_of(model: Trained, subset: str, sentences: int | None) -> list[dict[str, Any]]:
+    """Batches of a subset's sentences: ``sentences`` of them spread evenly, or all if None.
+
+    Raises:
+        UserError: the subset does not exist, or the number is below 1.
+    """
+    check_model(model)
+    check_whole(sentences=sentences)
+    try:
+        return samples(model, subset, sentences)
+    except FileNotFoundError as error:  # fairseq's
+        problem = f"{model.cfg.task.data} has no set of the name {subset!r}"
+        raise UserError(problem, "`subset`") from error

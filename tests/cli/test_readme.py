@@ -16,7 +16,7 @@ from documents import PAGES, anchors, blocks, commands_of, links
 from fairseq import options
 from parsers import parser_of
 
-from collab_lab.metrics.longest import LIMIT
+from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.runs import sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Hydra, argparse and fairseq
@@ -71,8 +71,8 @@ def test_translations_on_pages_may_be_as_long_as_ours(where: str) -> None:
     for name, *words in commands_of(SCRIPTS[where]):
         if name in ("fairseq-generate", "fairseq-interactive"):
             limit = {option: float(words[words.index(f"--{option.replace('_', '-')}") + 1])
-                     for option in LIMIT}  # fmt: skip
-            assert limit == LIMIT
+                     for option in LENGTH_LIMIT}  # fmt: skip
+            assert limit == LENGTH_LIMIT
 
 
 @pytest.mark.parametrize("name", PAGES)

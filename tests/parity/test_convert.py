@@ -12,7 +12,7 @@ import toy
 from toy_reparametrize import Conversions, batch, converted, inputs, target_of, trained
 
 from collab_lab.mathematics import low_rank
-from collab_lab.mathematics.low_rank import MIXED, separate
+from collab_lab.mathematics.low_rank import BY_MIXING, separate_keys
 from collab_lab.mathematics.new_heads import (
     groups_of_neighbours,
     narrower_keys,
@@ -37,7 +37,7 @@ from collab_lab.metrics.cost import totals
 from collab_lab.shrinking.by_hand import chosen_sizes
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.plan import Allowed
-from collab_lab.shrinking.programme import propose
+from collab_lab.shrinking.planner import propose
 from collab_lab.statistics.gram import ridged
 from collab_lab.statistics.moments import Sums, collect
 from collab_lab.trained.attentions import attentions
@@ -139,7 +139,7 @@ def shared(part: PricedAttention, mixing: str, size: int) -> tuple[torch.Tensor,
     """Queries of each head, and their key."""
     if mixing == "own":
         return best_shared_key(part.maps, part.statistics, size)
-    made = MIXED[mixing](part.maps, part.statistics, size)
+    made = BY_MIXING[mixing](part.maps, part.statistics, size)
     return made.queries(), made.key
 
 
@@ -151,10 +151,10 @@ def price(part: PricedAttention, shared: tuple[torch.Tensor, torch.Tensor]) -> f
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_freer_query_never_loses_more(seed: int, size: int) -> None:
     part = attention(seed)
-    prices = {mixing: price(part, shared(part, mixing, size)) for mixing in ("own", *MIXED)}
+    prices = {mixing: price(part, shared(part, mixing, size)) for mixing in ("own", *BY_MIXING)}
     assert prices["own"] < prices["full"] < prices["diagonal"]
     if size % H == 0:
-        alone = part.key_price(*separate(part.maps, part.statistics, size // H))
+        alone = part.key_price(*separate_keys(part.maps, part.statistics, size // H))
         assert alone == pytest.approx(prices["separate"])
         assert prices["own"] < alone
 
@@ -323,10 +323,10 @@ def test_narrower_keys_lose_the_least_singular_values() -> None:
 def test_heads_that_are_wider_than_the_model() -> None:
     """They have no more directions than it: what is beyond them is zeros, and loses nothing."""
     part = attention(qk_head_size=20)
-    queries, keys = separate(part.maps, part.statistics, 18)
+    queries, keys = separate_keys(part.maps, part.statistics, 18)
     assert (queries.shape, keys.shape) == ((H, D + 1, 18), (H, D, 18))
     assert part.key_price(queries, keys) == pytest.approx(0, abs=1e-9)
-    made = MIXED["diagonal"](part.maps, part.statistics, 4 * 20 - 1)
+    made = BY_MIXING["diagonal"](part.maps, part.statistics, 4 * 20 - 1)
     assert made.key.shape == (D, 79)
     assert made.mixing.shape == (H, 79)
     assert price(part, (made.queries(), made.key)) < 1
@@ -458,12 +458,12 @@ def test_the_diagonal_starts_from_the_largest_directions(size: int, bits: float)
 def test_the_start_of_training_is_balanced() -> None:
     """Equal mean squares on both sides of every product; of separate keys, in their metrics."""
     part = attention()
-    queries, keys = separate(part.maps, part.statistics, 2)
+    queries, keys = separate_keys(part.maps, part.statistics, 2)
     sides = ((queries, part.statistics.query_moment), (keys, part.statistics.key_fisher))
     toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
     queries, key = shared(part, "own", 5)
     toy.close(queries.square().mean((0, 1)), key.square().mean(0))
-    mixing = MIXED["full"](part.maps, part.statistics, 5).mixing
+    mixing = BY_MIXING["full"](part.maps, part.statistics, 5).mixing
     toy.close(mixing.square().sum(), torch.tensor(5.0))
     heads = WeightedMaps.values(part.maps, part.statistics)
     out, values = grouped(heads, part.maps.out, 2)
@@ -488,6 +488,6 @@ def test_heads_without_effect_have_no_price() -> None:
     zeros = part.maps._replace(queries=torch.zeros_like(part.maps.queries))
     for maps, statistics in ((zeros, part.statistics), (part.maps, silent)):
         part.maps, part.statistics = maps, statistics
-        for mixing in ("own", *MIXED):
+        for mixing in ("own", *BY_MIXING):
             assert all(one.isfinite().all() for one in shared(part, mixing, 4))
         assert all(one.isfinite().all() for one in latents(maps, statistics, 4))

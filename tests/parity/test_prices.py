@@ -24,16 +24,16 @@ from collab_lab.mathematics.head_prices import head_noises, head_prices, head_re
 from collab_lab.mathematics.priced_attention import PricedAttention, products_of, queries_of
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.loss import mean_bits, summed_loss
+from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import CONVERSIONS
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import rows
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.knapsack import cheapest
-from collab_lab.shrinking.making import unfitted
 from collab_lab.shrinking.plan import Allowed
+from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.price_list import Point
-from collab_lab.shrinking.programme import propose
 from collab_lab.statistics.moments import (
     Statistics,
     Sums,
@@ -684,7 +684,7 @@ def test_a_plan_is_never_dearer_than_even_sizes(kind: str, shares: tuple[float, 
             )
             for one in narrowed
         }
-        result, _ = unfitted(work.evidence, plan)
+        result, _ = apply_cuts(work.evidence, plan)
         assert totals(result.model)["cache"] <= budget * len(narrowed)
         assert plan.price <= sum(p.price for p in even.values()) + 1e-12
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
-from collab_lab.shrinking.pruning import all_heads, heads_by_attention, pruned
+from collab_lab.shrinking.retained import all_heads, heads_by_attention, pruned
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards

@@ -28,7 +28,7 @@ from collab_lab.refitting.refit import Block, refit, refit_if_better
 from collab_lab.refitting.refit import _refit_block as refit_block
 from collab_lab.refitting.rise import largest_activations, measured_rise
 from collab_lab.shrinking.gates import open_heads
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.trained.attentions import hooked
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.identity import hash_of

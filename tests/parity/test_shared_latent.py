@@ -19,7 +19,7 @@ from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.knapsack import Together, cheapest
-from collab_lab.shrinking.programme import Option
+from collab_lab.shrinking.planner import Option
 from collab_lab.shrinking.shape import Shape
 from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions

@@ -18,14 +18,14 @@ from refusals import refusing
 from collab_common.folder import build_folder, read_finished
 from collab_lab import open_model, prune
 from collab_lab.cli.main import main
-from collab_lab.runs import child, config_folder, worker
+from collab_lab.runs import config_folder, scheduler, train_and_score
 from collab_lab.runs.checks import check_alone, check_data, check_files, check_kept
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
+from collab_lab.runs.scheduler import Scheduler
 from collab_lab.runs.sweep import Job, plan
 from collab_lab.runs.training import validate
-from collab_lab.runs.worker import Worker
 
 #: What torchrun, Slurm and Weights & Biases leave in a shell.
 LEFT = {
@@ -56,12 +56,12 @@ def test_a_training_is_one_process_with_a_name(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("WANDB_PROJECT", "ours")
     script = "import json, os; json.dump(dict(os.environ), open('environment', 'w'))"
-    monkeypatch.setattr(worker, "child_command", lambda _: [sys.executable, "-c", script])
+    monkeypatch.setattr(scheduler, "child_command", lambda _: [sys.executable, "-c", script])
     job = Job("one", {}, OmegaConf.create({"common": {"cpu": True}}))
     names = set()
     for sweep in ("first", "second"):
         run = Run(tmp_path / sweep / "one")
-        ours = Worker({run: job}, 1, [])
+        ours = Scheduler({run: job}, 1, [])
         while ours.step():
             pass
         found = json.loads((run.folder / "environment").read_text())
@@ -127,15 +127,15 @@ def test_a_training_without_checkpoints_is_not_trained(
     class Nothing:
         def cli_main(self) -> None: ...
 
-    real = child.import_module
-    monkeypatch.setattr(child, "import_module", lambda n: Nothing() if n == train else real(n))
+    real = train_and_score.import_module
+    monkeypatch.setattr(train_and_score, "import_module", lambda n: Nothing() if n == train else real(n))
     monkeypatch.setattr(sys, "argv", [])
     with refusing("checkpoint_last.pt"):
-        child.train(run)
+        train_and_score.train(run)
     assert not run.is_trained()
     run.checkpoints.mkdir()
     (run.checkpoints / "checkpoint_last.pt").touch()
-    child.train(run)
+    train_and_score.train(run)
     assert run.is_trained()
 
 

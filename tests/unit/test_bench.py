@@ -16,7 +16,7 @@ from toy import close
 from collab_common.errors import UserError
 from collab_lab.cli import bench as command
 from collab_lab.clock import bench, turns
-from collab_lab.clock.bench import CTRANSLATE2, ONNX, TIMED
+from collab_lab.clock.bench import CTRANSLATE2, ONNX
 from collab_lab.export.model import plain
 from fairseq_collab.attention import cache
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
@@ -185,11 +185,13 @@ def test_a_run(
     content = json.loads(out.read_text())
     found = [tuple(r[name] for name in ("heads", "task", "engine")) for r in content["records"]]
     tasks = {"translation": engines, "training": engines[:2]}
-    assert found == [(heads, t, engine) for heads in TIMED for t in tasks for engine in tasks[t]]
+    assert found == [
+        (heads, t, engine) for heads in bench.ARCHITECTURES for t in tasks for engine in tasks[t]
+    ]
     for record in content["records"]:
         assert 0 < record["low"] <= record["ratio"] <= record["high"]
         assert record["turns"] >= 2
         assert record["work"] / record["seconds"] > 0
     assert content["commit"]
     assert content["hardware"].endswith("1 thread a training")
-    assert capsys.readouterr().out.count("| tiny ") == 2 * len(TIMED)
+    assert capsys.readouterr().out.count("| tiny ") == 2 * len(bench.ARCHITECTURES)

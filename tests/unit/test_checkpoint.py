@@ -21,7 +21,7 @@ from refusals import refusing
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.cost import load_architecture
 from collab_lab.trained import checkpoint, sentences
-from collab_lab.trained.untrained import dictionary_sizes, untrained
+from collab_lab.trained.from_options import build_from_options, dictionary_sizes
 from fairseq_compat import checkpoints
 
 #: Four heads of size 8, eight key dimensions: see tests/stored/README.md.
@@ -199,6 +199,6 @@ def test_a_language_model_that_is_no_transformer() -> None:
     options = Namespace(arch="lstm_lm", criterion="")
     ARCH_CONFIG_REGISTRY["lstm_lm"](options)
     cfg, weights = OmegaConf.create({"task": {}}), {"decoder.embed_tokens.weight": torch.ones(9, 2)}
-    model = untrained(options, cfg, weights, Path("x.pt"))
+    model = build_from_options(options, cfg, weights, Path("x.pt"))
     with refusing("x.pt"):
         checkpoint.check_transformer(model, Path("x.pt"))

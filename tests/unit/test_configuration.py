@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from collab_lab.runs import config_folder
 from collab_lab.runs.sweep import plan
-from collab_lab.shrinking.pruning import pruned
+from collab_lab.shrinking.retained import pruned
 from collab_lab.trained import fine_tuning
 from collab_lab.trained.checkpoint import Trained, open_model
 

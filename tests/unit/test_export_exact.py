@@ -26,11 +26,11 @@ from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf, model
 from collab_lab.export.check import compare, sources_to_check
 from collab_lab.export.model import Vocabulary, check_engine, vocabulary
-from collab_lab.runs import lengths
+from collab_lab.runs import length_limit
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import Draft
-from collab_lab.shrinking.pruning import pruned
+from collab_lab.shrinking.retained import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
@@ -243,7 +243,7 @@ def test_no_engine_cuts_a_document(
 
 
 def test_the_limit_is_that_of_runs() -> None:
-    assert model.LIMIT == lengths.LIMIT
+    assert model.LENGTH_LIMIT == length_limit.LENGTH_LIMIT
     short = toy.model("transformer", max_target_positions=30)
     assert [model.longest_output(short, source) for source in (3, 9)] == [26, 29]
 

@@ -16,7 +16,7 @@ from toy import close
 from toy_heads import sample
 
 from collab_lab.shrinking.gates import open_heads, without_gates
-from collab_lab.shrinking.pruning import heads_by_attention, pruned
+from collab_lab.shrinking.retained import heads_by_attention, pruned
 from collab_lab.trained.attentions import Retained
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention import gates

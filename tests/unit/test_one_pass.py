@@ -13,12 +13,12 @@ from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.programme import propose
+from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.statistics.gram import BLOCK, gram, mirrored, size_of_upper, upper
 from collab_lab.statistics.moments import collect_all
-from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.sentences import sentences_of
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.front import series
-from collab_lab.shrinking.own import cuts_in
+from collab_lab.shrinking.own_cuts import cuts_in
 from collab_lab.shrinking.plan import Allowed
 from collab_lab.shrinking.shape import Shape, Site
 from collab_lab.trained import fine_tuning

@@ -32,7 +32,7 @@ from collab_lab import open_model
 from collab_lab.clock import turns
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.sweep import plan
-from collab_lab.shrinking.pruning import all_heads
+from collab_lab.shrinking.retained import all_heads
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward

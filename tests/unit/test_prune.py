@@ -32,7 +32,7 @@ from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.statistics.moments import Statistics
 from collab_lab.trained import fine_tuning
 from collab_lab.trained.attentions import HeadMaps, attentions

@@ -28,14 +28,15 @@ from collab_common.errors import UserError
 from collab_common.files import write_json
 from collab_common.folder import build_folder
 from collab_lab.metrics.generate import Translations
-from collab_lab.runs import config_folder, training, worker
-from collab_lab.runs.child import failure_of, train_command
+from collab_lab.runs import config_folder, scheduler, training
+from collab_lab.runs.checks import NO_TRANSLATION, check_generation, check_test_set
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Failure, Record, Started, read
-from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under
-from collab_lab.runs.scorable import NO_TRANSLATION, check_generation, check_test_set, task_of
+from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under, task_of
+from collab_lab.runs.scheduler import Scheduler
 from collab_lab.runs.score import method_of, score_translations, translation
 from collab_lab.runs.sweep import Job, combinations, complete, plan
+from collab_lab.runs.train_and_score import failure_of, train_command
 from collab_lab.runs.training import (
     choose_checkpoints,
     losses,
@@ -43,7 +44,6 @@ from collab_lab.runs.training import (
     train_seconds,
     training_numbers,
 )
-from collab_lab.runs.worker import Worker
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def run(tmp_path: Path) -> Run:
 JOB = Job("run", {}, OmegaConf.create({"common": {"cpu": True}}))
 
 
-def begun(run: Run, **options: Any) -> Worker:
-    """A worker that trains a run."""
-    ours = Worker({run: JOB}, 1, [], **options)
+def begun(run: Run, **options: Any) -> Scheduler:
+    """A scheduler that trains a run."""
+    ours = Scheduler({run: JOB}, 1, [], **options)
     ours.step()
     return ours
 
@@ -123,7 +123,7 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
     """A training on several GPUs has processes below it."""
     pids = run.folder / "pid"
     command = ["sh", "-c", f"sleep 60 & echo $! > {pids}; wait"]
-    monkeypatch.setattr(worker, "child_command", lambda _: command)
+    monkeypatch.setattr(scheduler, "child_command", lambda _: command)
     ours = begun(run)
     assert wait_for(lambda: pids.exists() and pids.read_text().endswith("\n"))
     ours.stop()
@@ -134,7 +134,7 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
 
 def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it outlives its killed sweep, the next sweep waits for it."""
-    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
+    monkeypatch.setattr(scheduler, "child_command", lambda _: ["sleep", "60"])
     orphan = begun(run).processes[0]
     orphan.lock.close()
     waiting = begun(run)
@@ -149,26 +149,26 @@ def test_gpus_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA leaves out names of what is not there, and what follows."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert worker.visible_gpus() == ["0", "1"]
+    assert scheduler.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7,8")
-    assert worker.visible_gpus() == ["6", "7"]
+    assert scheduler.visible_gpus() == ["6", "7"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert worker.visible_gpus() == []
+    assert scheduler.visible_gpus() == []
 
 
 def test_runs_side_by_side_have_gpus_of_their_own(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    monkeypatch.setattr(worker, "child_command", lambda _: command)
+    monkeypatch.setattr(scheduler, "child_command", lambda _: command)
     ours = begun(run, gpus=["a", "b", "c"])
     ours.processes[0].process.wait()
     assert run.log.read_text() == "a\n"
     assert (ours.least_used(2), ours.least_used(4)) == (["b", "c"], ["b", "c", "a"])
     ours.processes.clear()
     assert ours.least_used(1) == ["a"], "what was taken is given back"
-    assert Worker({}, 1, []).least_used(2) == []
+    assert Scheduler({}, 1, []).least_used(2) == []
 
 
 def test_a_run_goes_on_where_there_are_other_gpus(run: Run) -> None:
@@ -238,15 +238,16 @@ def in_place(training: str, scoring: str = "pass") -> list[str]:
     modules = "{'fairseq_cli.hydra_train': 'cli_main', 'collab_lab.runs.score': 'score_run'}"
     code = f"import sys, types\ndef cli_main(): {training}\ndef score_run(run): {scoring}\n"
     code += f"for name, f in {modules}.items():\n    m = sys.modules[name] = types.ModuleType(name)"
-    code += "\n    setattr(m, f, globals()[f])\nfrom collab_lab.runs.child import main; main()"
+    code += "\n    setattr(m, f, globals()[f])"
+    code += "\nfrom collab_lab.runs.train_and_score import main; main()"
     return [sys.executable, "-c", code]
 
 
 def done(run: Run, monkeypatch: pytest.MonkeyPatch, *statements: str) -> Failure | None:
     """Why a run failed whose process runs these statements."""
     command = [*in_place(*statements), str(run.folder)]
-    monkeypatch.setattr(worker, "child_command", lambda _: command)
-    ours = Worker({run: JOB}, 1, [])
+    monkeypatch.setattr(scheduler, "child_command", lambda _: command)
+    ours = Scheduler({run: JOB}, 1, [])
     while ours.step():
         time.sleep(0.05)
     return run.failure()
@@ -300,8 +301,8 @@ def test_why_a_run_failed(error: BaseException, verdict: str, reason: str) -> No
 
 
 def test_at_most_so_many_runs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "child_command", lambda _: ["sleep", "60"])
-    ours = Worker(dict.fromkeys((Run(tmp_path / name) for name in "abc"), JOB), 2, [])
+    monkeypatch.setattr(scheduler, "child_command", lambda _: ["sleep", "60"])
+    ours = Scheduler(dict.fromkeys((Run(tmp_path / name) for name in "abc"), JOB), 2, [])
     ours.step()
     ours.step()
     assert (len(ours.processes), len(ours.waiting)) == (2, 1)

@@ -17,7 +17,7 @@ from refusals import refusing, wrong_usage
 
 from collab_lab.cli.score import main
 from collab_lab.runs.from_checkpoint import configuration
-from collab_lab.runs.lengths import FAIRSEQ_LIMIT, LIMIT, in_training, limit_lengths
+from collab_lab.runs.length_limit import FAIRSEQ_LIMIT, LENGTH_LIMIT, in_training, limit_lengths
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run
 from collab_lab.runs.score import check_dropout, key_width
@@ -61,7 +61,7 @@ def test_the_record_says_how_it_was_made(unequal: Path, corpus: Path, tmp_path: 
     chosen = ["generation.beam=2", "generation.lenpen=0.6", "common_eval.post_process=letter"]
     record, text = record_of(unequal, corpus, tmp_path / "run", *chosen, "method=mine")
     search = {"beam": 2, "lenpen": 0.6}
-    assert (record.beam, record.lenpen, record.generation) == (2, 0.6, {**search, **LIMIT})
+    assert (record.beam, record.lenpen, record.generation) == (2, 0.6, {**search, **LENGTH_LIMIT})
     assert not any(" " in line for line in text), "letters are joined"
     assert (record.heads, record.key_dim) == (None, None), "attentions differ"
     assert record.heads_by_type == {"encoder": [4, 4], "decoder": [2, 1], "cross": [4, 4]}
@@ -210,7 +210,7 @@ def test_values_of_options(unequal: Path, corpus: Path) -> None:
 @pytest.mark.parametrize(
     ("chosen", "a", "b"),
     [
-        ({}, *LIMIT.values()),
+        ({}, *LENGTH_LIMIT.values()),
         ({"generation.max_len_b": "200"}, 0, 200),  # fairseq's own, asked for
         ({"generation.max_len_b": "9"}, 0, 9),
         ({"generation.max_len_a": "1.5"}, 1.5, 200),
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_a_sweep_keeps_fairseqs_limit() -> None:
     """It is for the sweep's own search; the hub reads it in the checkpoint."""
     config = OmegaConf.create({"generation": {"beam": 5, "max_len_a": -1, "max_len_b": -1}})
     limit_lengths(config)
-    assert config.generation == {"beam": 5, **LIMIT}
+    assert config.generation == {"beam": 5, **LENGTH_LIMIT}
     assert in_training(config) == [f"generation.{k}={v}" for k, v in FAIRSEQ_LIMIT.items()]
     config.generation.max_len_b = 7
     assert in_training(config) == in_training(OmegaConf.create({})) == []

@@ -23,11 +23,10 @@ from collab_lab.cli.main import main
 from collab_lab.export import model as export
 from collab_lab.heads import stages
 from collab_lab.runs import config_folder
-from collab_lab.runs.checks import check_kept
+from collab_lab.runs.checks import check_generation, check_kept
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
-from collab_lab.runs.scorable import check_generation
 from collab_lab.runs.score import method_of
 from collab_lab.runs.sweep import plan
 from collab_lab.trained.sentences import dataset_of

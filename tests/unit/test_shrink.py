@@ -27,8 +27,9 @@ from collab_lab.cli.main import main
 from collab_lab.clock import parts
 from collab_lab.mathematics import removal
 from collab_lab.runs.score import model_numbers
-from collab_lab.shrinking import draft, making
+from collab_lab.shrinking import apply, draft
 from collab_lab.shrinking import shrink as shrinking
+from collab_lab.shrinking.apply import apply_cuts, apply_plan
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -39,11 +40,10 @@ from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.evidence import Evidence, Removals
-from collab_lab.shrinking.making import make, unfitted
 from collab_lab.shrinking.plan import Allowed, Plan
+from collab_lab.shrinking.planner import Option, OutOfReachError, Planner, propose, undominated
 from collab_lab.shrinking.price_list import Prices
-from collab_lab.shrinking.programme import Option, OutOfReachError, Programme, propose, undominated
-from collab_lab.shrinking.pruning import pruned
+from collab_lab.shrinking.retained import pruned
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -54,7 +54,7 @@ from collab_lab.shrinking.shape import (
     as_it_is,
     costs,
     model_costs,
-    shared_keys,
+    shared_keys_kind,
     shares_left,
     sites_of,
     whole_costs,
@@ -97,7 +97,7 @@ def test_prices_of_removed_blocks_add_up_to_the_closed_form(inputs: int, size: i
     weight, c, fisher = torch.randn(8, inputs).double(), covariance(inputs), covariance(8)
     total, gone = 0.0, list[int]()
     alone = removal.prices(weight, c, fisher, size)
-    for step, (rise, block) in enumerate(removal.block_removals(weight, c, fisher, size)):
+    for step, (rise, block) in enumerate(removal.group_removals(weight, c, fisher, size)):
         if not step:
             assert (rise, block) == (pytest.approx(min(alone)), alone.index(min(alone)))
         total, gone = total + rise, [*gone, *range(block * size, (block + 1) * size)]
@@ -167,7 +167,9 @@ def test_costs_of_all_kinds_of_heads_are_those_of_the_weights(kind: str, source:
         assert costs(attention, replace(shape, bits=4)).cache == sum(rounded) * cached
 
 
-@pytest.mark.parametrize("kind", [GROUPS, LATENTS, ONE_LATENT, NARROWER_KEYS, shared_keys("full")])
+@pytest.mark.parametrize(
+    "kind", [GROUPS, LATENTS, ONE_LATENT, NARROWER_KEYS, shared_keys_kind("full")]
+)
 def test_counting_draws_no_random_numbers(kind: Kind, model: Trained) -> None:
     """Modules are built without numbers: seeds of a caller give what they gave."""
     site = model.attentions["cross"][0]
@@ -179,7 +181,7 @@ def test_counting_draws_no_random_numbers(kind: Kind, model: Trained) -> None:
 
 def test_the_cheapest_heads_and_units_go(model: Trained, found: Evidence) -> None:
     """A plan keeps the others, and its price is the sum of its choices' prices."""
-    work = Programme(found, "latent", Allowed(kinds=("latent",)).candidates()["latent"])
+    work = Planner(found, "latent", Allowed(kinds=("latent",)).candidates()["latent"])
     plan = work.solve({"parameters": 0.6, "cache": 0.2})
     chosen = []
     for site, shape in plan.shapes.items():
@@ -221,7 +223,7 @@ def test_new_heads_fit_those_that_stay(model: Trained, found: Evidence) -> None:
         for cut, sizes in zip((GroupedQuery(), SharedKey()), of_kinds, strict=True):
             every = [Shape((*range(heads),), kind=cut.kind, size=size) for size in range(1, 20)]
             assert [shape.size for shape in every if cut.fits(site, shape)] == [*sizes]
-    work = Programme(found, "grouped-query", [Heads(), GroupedQuery()])
+    work = Planner(found, "grouped-query", [Heads(), GroupedQuery()])
     shapes = [one.shape for site, of in work.options.items() for one in of]
     grouped = [shape for shape in shapes if shape.kind is not None]
     assert {len(shape.heads) for shape in grouped} > {2, 4}
@@ -231,7 +233,7 @@ def test_new_heads_fit_those_that_stay(model: Trained, found: Evidence) -> None:
 @pytest.mark.parametrize("bits", [(0,), (8,), (8, 4)])
 def test_numbers_have_the_bits_that_are_allowed(bits: tuple[int, ...], found: Evidence) -> None:
     allowed = Allowed(("cache",), ("latent",), bits)
-    work = Programme(found, "latent", allowed.candidates()["latent"], allowed)
+    work = Planner(found, "latent", allowed.candidates()["latent"], allowed)
     of_caches = {
         one.shape.bits
         for site, of in work.options.items()
@@ -399,9 +401,9 @@ def test_a_rise_is_compared_with_the_price_of_the_model_that_is_built(
         compared.append(price)
         return 0.0
 
-    monkeypatch.setattr(making, "measured_rise", measured)
+    monkeypatch.setattr(apply, "measured_rise", measured)
     plan = propose(found, {"cache": 0.2, "heads": 0.6})
-    applied = make(found, plan).plan
+    applied = apply_plan(found, plan).plan
     assert compared == [applied.price]
     assert applied.price != pytest.approx(plan.price)
     parts = {name: applied.prices[name] for name in ("heads", "units")}
@@ -488,7 +490,7 @@ def test_prices_of_narrower_blocks_are_by_what_stays(found: Evidence) -> None:
 def test_a_plan_without_cuts_is_the_identity(model: Trained, found: Evidence) -> None:
     plan = propose(found, {"cache": 1.0, "parameters": 1.0})
     assert plan.price == pytest.approx(0, abs=1e-9)
-    smaller, _, rise, *_ = make(found, plan)
+    smaller, _, rise, *_ = apply_plan(found, plan)
     assert rise == pytest.approx(0, abs=1e-4)
     assert validation_loss(smaller) == pytest.approx(validation_loss(model), abs=1e-5)
 
@@ -585,7 +587,7 @@ def test_pruned_then_converted_is_both_at_once(model: Trained, found: Evidence) 
     """To rounding: a plan without a refit, in one step and in two."""
     both = propose(found, {"cache": 0.2, "heads": 0.6})
     assert both.sizes
-    at_once, plan = unfitted(found, both)
+    at_once, plan = apply_cuts(found, both)
     fewer = pruned(model, both.retained)
     left = {
         a: of_heads(found.attentions[a], both.retained[a.type][a.layer])
@@ -619,7 +621,7 @@ def test_a_plan_builds_one_model(
         return models[-1]
 
     monkeypatch.setattr(draft, "rebuilt", noted)
-    assert unfitted(found, plan)[0].heads == models[0].heads
+    assert apply_cuts(found, plan)[0].heads == models[0].heads
     assert len(models) == 1
 
 
@@ -687,7 +689,7 @@ def test_a_target_that_is_missed_is_an_error(
 ) -> None:
     for left, is_missed in ((0.5, False), (0.501, True)):
         made = Smaller(model, Plan("unchanged", {}), 0.0, {"heads": left})
-        monkeypatch.setattr(shrinking, "make", lambda *_, made=made: made)
+        monkeypatch.setattr(shrinking, "apply_plan", lambda *_, made=made: made)
         with refusing("50.1%", "not 50.0%") if is_missed else nullcontext():
             shrinking.cheapest_model(found, {"heads": 0.5}, Allowed(("heads",)))
 
@@ -792,7 +794,7 @@ def test_a_copy_of_all_layers_is_cheaper_than_latents_of_each(
 ) -> None:
     """Wherever that is so, and within the same budget."""
     shares = {"cache": 0.1}
-    work = Programme(found, "latent", [Bits(), Latent(), OneCopy()])
+    work = Planner(found, "latent", [Bits(), Latent(), OneCopy()])
     both = work.solve(shares)
     work.options = {
         site: [option for option in of if not option.shape.copy]

@@ -21,14 +21,14 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
-from collab_lab.shrinking import front, knapsack, making, programme
+from collab_lab.shrinking import apply, front, knapsack, planner
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.knapsack import cheapest
 from collab_lab.shrinking.plan import Allowed, Plan
+from collab_lab.shrinking.planner import OutOfReachError, propose
 from collab_lab.shrinking.price_list import Point
-from collab_lab.shrinking.programme import OutOfReachError, propose
 from collab_lab.shrinking.shape import model_costs
 from collab_lab.shrinking.shrink import CUT_BY, cheapest_model, shrink
 from collab_lab.statistics import moments as statistics
@@ -108,8 +108,8 @@ def test_a_model_that_misses_a_target_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the plan promised, and nothing is written."""
-    monkeypatch.setattr(making, "unfitted", lambda evidence, plan: (evidence.trained, plan))
-    monkeypatch.setattr(making, "refit_if_better", lambda *_: 0.0)
+    monkeypatch.setattr(apply, "apply_cuts", lambda evidence, plan: (evidence.trained, plan))
+    monkeypatch.setattr(apply, "refit_if_better", lambda *_: 0.0)
     (name, share), out = *targets.items(), tmp_path / "o.pt"
     words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
     assert main(["shrink", *words, f"--out={out}"]) == 1
@@ -458,7 +458,7 @@ def test_an_engine_with_equal_numbers_of_heads_is_one_search(
         calls.append(given)
         return cheapest(*given, **more)
 
-    monkeypatch.setattr(programme, "cheapest", noted)
+    monkeypatch.setattr(planner, "cheapest", noted)
     result = propose(found, {"heads": 0.5}, Allowed(("heads",), engine="ct2"))
     assert len(calls) == 1
     assert len({*map(len, result.retained["encoder"])}) == 1

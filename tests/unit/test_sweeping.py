@@ -15,13 +15,13 @@ from omegaconf import DictConfig, OmegaConf
 from refusals import refusing
 
 from collab_lab.cli import sweep as command
-from collab_lab.runs import config_folder, progress, worker
+from collab_lab.runs import config_folder, progress, scheduler
 from collab_lab.runs import sweep as planning
 from collab_lab.runs.checks import check_data, check_weights
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
+from collab_lab.runs.scheduler import Scheduler
 from collab_lab.runs.sweep import Job, combinations, kinds_of_runs, plan
-from collab_lab.runs.worker import Worker
 
 MINE = "# @package _global_\ndefaults: [/base, {/data: multi30k}, {/model: collab}, _self_]\n"
 
@@ -269,14 +269,14 @@ def test_a_sweep_says_what_it_does(
 ) -> None:
     """A run resumes if there is a checkpoint, and starts otherwise, though it was begun before."""
     script = f"echo '{entry(100).strip()}'; exec sleep 60"
-    monkeypatch.setattr(worker, "child_command", lambda _: ["sh", "-c", script])
+    monkeypatch.setattr(scheduler, "child_command", lambda _: ["sh", "-c", script])
     run = Run(tmp_path / "run")
     job = Job("run", {}, OmegaConf.create({"optimization": {"max_update": 800}}))
     run.checkpoints.mkdir(parents=True)
     for word in ("starts", "starts", "resumes"):
         if word == "resumes":
             (run.checkpoints / "checkpoint_last.pt").touch()
-        ours = Worker({run: job}, 1, [])
+        ours = Scheduler({run: job}, 1, [])
         ours.step()
         while not ours.processes[0].progress.said:
             ours.processes[0].progress.next_look = 0.0

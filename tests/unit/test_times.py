@@ -22,9 +22,9 @@ from collab_lab.clock.parts import PartTimes, at
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.units import Units
-from collab_lab.shrinking.engine import ENGINES, TIMED
+from collab_lab.shrinking.engine import ENGINES, TIMED_IN
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.plan import KINDS
+from collab_lab.shrinking.plan import CACHE_CUTS
 from collab_lab.shrinking.shape import GROUPS, Shape, as_it_is
 from collab_lab.trained.attentions import attentions, groups_of_heads
 from collab_lab.trained.checkpoint import Trained
@@ -49,13 +49,13 @@ def test_every_engine_can_be_asked_for_and_timed() -> None:
     """One table has them: the choices of options, and what writes and loads their folders."""
     choices = {action.dest: action.choices for action in command.build_parser()._actions}
     assert choices["engine"] == tuple(ENGINES)
-    assert choices["time_in"] == tuple(TIMED)
+    assert choices["time_in"] == tuple(TIMED_IN)
     exported = {name for name, engine in ENGINES.items() if engine.is_exported}
     assert exported == {*engines.WRITERS} == {*engines.LOADERS}
-    known = [Heads, Units, Bits, *(cut for cuts in KINDS.values() for cut in cuts)]
+    known = [Heads, Units, Bits, *(cut for cuts in CACHE_CUTS.values() for cut in cuts)]
     assert all({*cut.engines} <= {*ENGINES} for cut in known)
     for engine in ENGINES.values():
-        assert all(engine.name in cut.engines for kind in engine.kinds for cut in KINDS[kind])
+        assert all(engine.name in cut.engines for kind in engine.kinds for cut in CACHE_CUTS[kind])
 
 
 def seconds(model: Trained, _: Any = None) -> float:

@@ -14,7 +14,7 @@ from refusals import refusing
 from collab_common import ATTENTION_TYPES
 from collab_lab.heads import votes as votes_file
 from collab_lab.heads.votes import Count, cast, count_votes, elected
-from collab_lab.shrinking.pruning import pruned
+from collab_lab.shrinking.retained import pruned
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.identity import hash_of
 from fairseq_collab.attention.head_groups import head_group_attentions

@@ -19,9 +19,8 @@ from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.moments import collect_all
-from collab_lab.trained.arguments import sentences_of
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.sentences import dataset_of, load_all, samples
+from collab_lab.trained.sentences import dataset_of, load_all, samples, sentences_of
 
 PREFIX = 2
 

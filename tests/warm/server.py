@@ -30,7 +30,7 @@ PRELOAD = ("fairseq_collab", "fairseq.quantization_utils", "fairseq.sequence_sco
 PRELOAD += ("fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer")
 PRELOAD += ("sentencepiece", "torch._dynamo", "sacrebleu", "fairseq.libbleu", "pandas")
 PRELOAD += ("collab_lab.shrinking.by_hand", "collab_lab.runs.score", "collab_lab.runs.sweep")
-PRELOAD += ("collab_lab.runs.worker", "collab_lab.results.table", "data_prep.prepare")
+PRELOAD += ("collab_lab.runs.scheduler", "collab_lab.results.table", "data_prep.prepare")
 
 
 class Commands:

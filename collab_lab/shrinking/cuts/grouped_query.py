@@ -28,8 +28,8 @@ class GroupedQuery(NewHeads):
         heads = len(shape.heads)
         return heads % shape.size == 0 and shape.size < heads
 
-    def scale(self, trained: PricedAttention) -> float:
-        return scale_of_groups(trained)
+    def scale(self, attention: PricedAttention) -> float:
+        return scale_of_groups(attention)
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        return groups_of_neighbours(trained, size, steps)
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        return groups_of_neighbours(attention, size, steps)

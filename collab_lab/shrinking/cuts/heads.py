@@ -10,7 +10,7 @@ from fairseq.modules import MultiheadAttention
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer, Tie
-from collab_lab.shrinking.draft import Draft, sizes_of_heads
+from collab_lab.shrinking.draft import Draft, distinct_head_sizes
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention, attentions, removed_together
@@ -95,8 +95,8 @@ def head_problems(trained: Trained) -> Iterator[str]:
     if any(getattr(m, "latent_norm", None) is not None for m in modules):
         yield "its latents are normalised: no price is known"
     yield from model_problems(trained)
-    for projection in ("queries", "values"):
-        sizes = sizes_of_heads(trained, projection)
+    for projected in ("queries", "values"):
+        sizes = distinct_head_sizes(trained, projected)
         if len(sizes) > 1:
             listed = ", ".join(map(str, sorted(sizes)))
-            yield f"its heads have different sizes of {projection} ({listed}), options have one"
+            yield f"its heads have different sizes of {projected} ({listed}), options have one"

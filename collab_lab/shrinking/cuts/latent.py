@@ -15,5 +15,5 @@ class Latent(NewHeads):
     name = "latent"
     kind = LATENTS
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        return own_latent(trained, size, steps)
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        return own_latent(attention, size, steps)

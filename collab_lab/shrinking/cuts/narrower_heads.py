@@ -31,5 +31,5 @@ class NarrowerHeads(NewHeads):
             return f"give a multiple of its {module.num_heads} heads"
         return super().out_of_range(module, size)
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        return narrower_keys(trained, size)
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        return narrower_keys(attention, size)

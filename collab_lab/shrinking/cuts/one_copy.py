@@ -37,12 +37,12 @@ class OneCopy(Latent):
         crossing = with_cross_attention(attentions(evidence.trained.model))
         if len(crossing) < 2:
             return
-        trained = [evidence.whole_attention(a) for a in crossing]
+        priced = [evidence.whole_attention(a) for a in crossing]
         sizes = self.grid(crossing[0].module)
-        new = {size: heads_of_one_latent(trained, size, 0) for size in sizes}
-        for place, (site, of_it) in enumerate(zip(crossing, trained, strict=True)):
+        new = {size: heads_of_one_latent(priced, size, 0) for size in sizes}
+        for place, (site, attention) in enumerate(zip(crossing, priced, strict=True)):
             own = {size: heads[place] for size, heads in new.items()}
-            offers = by_size(self.rounded(site, of_it, own))
+            offers = by_size(self.offers_with_bits(site, attention, own))
             yield site, [with_copy(offer, is_first=place == 0) for offer in offers]
 
     def arranged(self, shapes: Mapping[Attention, Shape]) -> Mapping[Attention, Shape]:
@@ -56,14 +56,14 @@ class OneCopy(Latent):
 
     def apply_all(self, draft: Draft, shapes: Mapping[Site, Shape]) -> dict[Site, float]:
         sites = [site for site in shapes if isinstance(site, Attention)]
-        trained = [draft.attention_left(site) for site in sites]
+        priced = [draft.attention_left(site) for site in sites]
         [size] = {shape.size for shape in shapes.values()}
         prices = dict[Site, float]()
-        new = heads_of_one_latent(trained, size)
-        for site, of_it, (weights, price) in zip(sites, trained, new, strict=True):
+        new = heads_of_one_latent(priced, size)
+        for site, attention, (weights, price) in zip(sites, priced, new, strict=True):
             own: PricedWeights = weights, price
-            prices[site] = self.put(draft, site, shapes[site], of_it, own)
-            if size == of_it.module.kdim:  # the latent is the source: its map is the identity
+            prices[site] = self.put(draft, site, shapes[site], attention, own)
+            if size == attention.module.kdim:  # the latent is the source: its map is the identity
                 for name in ("weight", "bias"):
                     del draft.weights[f"{site.name}.latent_proj.{name}"]
         draft.copy = size

@@ -20,11 +20,11 @@ class SharedKey(NewHeads):
     name = "collab"
 
     def __init__(self, query_mixing: str = "own"):
-        self.query_mixing, self.kind = query_mixing, shapes.shared_keys(query_mixing)
+        self.query_mixing, self.kind = query_mixing, shapes.shared_keys_kind(query_mixing)
 
     def fits(self, site: Site, shape: Shape) -> bool:
-        return shape.size < len(shape.heads) * shapes.sizes_of(site.module)[0]
+        return shape.size < len(shape.heads) * shapes.key_value_sizes(site.module)[0]
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        weights, price = shared_keys(trained, size, self.query_mixing, steps)
-        return weights | trained.copied("v_proj", "out_proj"), price
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        weights, price = shared_keys(attention, size, self.query_mixing, steps)
+        return weights | attention.copied("v_proj", "out_proj"), price

@@ -13,7 +13,7 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 
 #: At most this many widths of a block are tried.
-WIDTHS = 32
+MOST_WIDTHS = 32
 
 
 class Units(Cut):
@@ -37,7 +37,7 @@ class Units(Cut):
         if not isinstance(site, FeedForward):
             return ()
         removals, width = evidence.removals(site), site.width
-        step = max(self.multiple, -(-width // WIDTHS // self.multiple) * self.multiple)
+        step = max(self.multiple, -(-width // MOST_WIDTHS // self.multiple) * self.multiple)
         numbers = [width, *range((width - 1) // step * step, 0, -step)]
         return [
             Offer(Shape(units=tuple(removals.retained(n))), removals.prices[width - n])

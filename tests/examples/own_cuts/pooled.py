@@ -15,11 +15,11 @@ class Pooled(GroupedQuery):
 
     name = "pooled"
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
+    def convert(self, attention: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
         """The weights of an attention with ``size`` heads of keys and values, and their price."""
-        maps = trained.maps
+        maps = attention.maps
         keys, values = (
             of_heads.unflatten(0, (size, -1)).mean(1)  # (G, d_y, h)
             for of_heads in (maps.keys, maps.values[:, :-1])
         )
-        return grouped_heads(trained, maps.queries, keys, values, maps.out)
+        return grouped_heads(attention, maps.queries, keys, values, maps.out)

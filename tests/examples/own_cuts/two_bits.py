@@ -36,6 +36,6 @@ class TwoBits(Cut):
 
     def apply(self, draft: Draft, site: Site, shape: Shape) -> float:
         assert isinstance(site, Attention)
-        for part in ("k_proj", "v_proj"):
-            draft.simulate(site, part, in_two_bits)
+        for projection in ("k_proj", "v_proj"):
+            draft.simulate(site, projection, in_two_bits)
         return draft.attention_left(site).error_price(in_two_bits)

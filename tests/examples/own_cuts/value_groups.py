@@ -11,7 +11,7 @@ from collab_lab.mathematics.new_heads import PricedWeights
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import STEPS, WeightedMaps, grouped
 from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.shrinking.shape import Blueprint, Shape, Site, shared_keys
+from collab_lab.shrinking.shape import Blueprint, Shape, Site, shared_keys_kind
 
 
 class _ValueGroups(SharedKey):
@@ -19,7 +19,7 @@ class _ValueGroups(SharedKey):
 
     def __init__(self) -> None:
         super().__init__("diagonal")
-        keys = shared_keys("diagonal")
+        keys = shared_keys_kind("diagonal")
 
         def blueprint(module: Any, number: int, size: int) -> Blueprint:
             attention, arguments = keys.blueprint(module, number, size)
@@ -34,10 +34,10 @@ class _ValueGroups(SharedKey):
     def fits(self, site: Site, shape: Shape) -> bool:
         return len(shape.heads) == site.module.num_heads > self.groups
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
-        maps = trained.maps
+    def convert(self, attention: PricedAttention, size: int, steps: int = STEPS) -> PricedWeights:
+        maps = attention.maps
         heads = len(maps.out)
-        parts = WeightedMaps.values(maps, trained.statistics)
+        parts = WeightedMaps.values(maps, attention.statistics)
         out, values = grouped(parts, maps.out, self.groups, steps)
         of_heads = values.repeat_interleave(heads // self.groups, 0)
         value = values.transpose(1, 2).flatten(0, 1)
@@ -46,10 +46,10 @@ class _ValueGroups(SharedKey):
             "v_proj.weight": value,
             "v_proj.bias": value.new_zeros(len(value)),
             "out_proj.weight": out.transpose(0, 1).flatten(1),
-            "out_proj.bias": trained.out_bias(of_heads, out),
+            "out_proj.bias": attention.out_bias(of_heads, out),
         }
-        weights = trained.copied("q_proj", "k_proj") | trained.state(new)
-        return weights, trained.value_price(of_heads, out)
+        weights = attention.copied("q_proj", "k_proj") | attention.state(new)
+        return weights, attention.value_price(of_heads, out)
 
 
 class HalfOfValues(_ValueGroups):

@@ -18,7 +18,7 @@ from collab_lab.mathematics.new_heads import PricedWeights
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps
 from collab_lab.shrinking.cut import NewHeads
-from collab_lab.shrinking.shape import Blueprint, Kind, sizes_of
+from collab_lab.shrinking.shape import Blueprint, Kind, key_value_sizes
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.models.base import Variant, register
 from fairseq_collab.models.families import LANGUAGE_MODEL, TRANSLATION
@@ -44,7 +44,7 @@ register(NARROW)
 
 
 def blueprint(module: Any, heads: int, size: int) -> Blueprint:
-    keys = {"qk_head_size": sizes_of(module)[0], "kdim": module.kdim}
+    keys = {"qk_head_size": key_value_sizes(module)[0], "kdim": module.kdim}
     sizes = {"embed_dim": module.embed_dim, "num_heads": heads, "v_head_size": size}
     return Blueprint.of(SeparateAttention, **sizes, **keys)
 
@@ -58,12 +58,12 @@ class NarrowValues(NewHeads):
         size_name="value size",
         size_option="value_size",
         blueprint=blueprint,
-        exact=lambda module, heads: sizes_of(module)[1],
+        exact=lambda module, heads: key_value_sizes(module)[1],
         inherited=("head_size", "qk_head_size", "v_head_size", "key_dim", "attention_scale"),
     )
 
-    def convert(self, trained: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
-        maps, moments, gradients = WeightedMaps.values(trained.maps, trained.statistics)
+    def convert(self, attention: PricedAttention, size: int, steps: int = 0) -> PricedWeights:
+        maps, moments, gradients = WeightedMaps.values(attention.maps, attention.statistics)
         ridge = 1e-9 * gradients.diagonal(dim1=1, dim2=2).mean(1, keepdim=True)  # (H, 1)
         ridges = torch.diag_embed(ridge.expand(gradients.shape[:2]))  # invertible with few tokens
         root = torch.linalg.cholesky(gradients + ridges)
@@ -71,13 +71,13 @@ class NarrowValues(NewHeads):
         _, vectors = torch.linalg.eigh(weighted.mT @ moments @ weighted)
         kept = vectors[..., -size:]  # (H, h_v, r)
         values = weighted @ kept  # (H, d_y, r)
-        out = trained.maps.out @ torch.linalg.solve_triangular(root.mT, kept, upper=True)
+        out = attention.maps.out @ torch.linalg.solve_triangular(root.mT, kept, upper=True)
         value = values.mT.flatten(0, 1)
         new = {
             "v_proj.weight": value,
             "v_proj.bias": value.new_zeros(len(value)),
             "out_proj.weight": out.transpose(0, 1).flatten(1),
-            "out_proj.bias": trained.out_bias(values, out),
+            "out_proj.bias": attention.out_bias(values, out),
         }
-        weights = trained.copied("q_proj", "k_proj") | trained.state(new)
-        return weights, trained.value_price(values, out)
+        weights = attention.copied("q_proj", "k_proj") | attention.state(new)
+        return weights, attention.value_price(values, out)

@@ -1,4 +1,4 @@
-"""Does the runs of a sweep, each in a separate process (:mod:`collab_lab.runs.child`).
+"""Does the runs of a sweep, each in a separate process (:mod:`collab_lab.runs.train_and_score`).
 
 ``jobs`` processes run at a time; when one ends, the next starts.  Once a minute a line says how far
 each is.  If there are fewer GPUs than processes, some share a GPU.  A failed run is reported, and
@@ -58,7 +58,7 @@ class RunProcess(NamedTuple):
         self.lock.close()
 
 
-class Worker:
+class Scheduler:
     """Does runs, at most ``jobs`` at a time.
 
     Args:
@@ -174,7 +174,7 @@ def environment(run: Run, gpus: Sequence[str], jobs: int) -> dict[str, str]:
 
 def child_command(run: Run) -> list[str]:
     """The command line of a run's process."""
-    return [sys.executable, "-m", "collab_lab.runs.child", str(run.folder)]
+    return [sys.executable, "-m", "collab_lab.runs.train_and_score", str(run.folder)]
 
 
 def report(run: Run, status: int) -> None:
@@ -206,13 +206,13 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
     """
     pending = {run: job for run, job in runs.items() if not run.is_finished()}
     say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
-    worker = Worker(pending, jobs, command, visible_gpus())
+    scheduler = Scheduler(pending, jobs, command, visible_gpus())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:
-        while worker.step():
+        while scheduler.step():
             time.sleep(_POLL)
     except BaseException as error:
-        worker.stop()
+        scheduler.stop()
         if not isinstance(error, KeyboardInterrupt):
             raise
         say("interrupted: rerun the command to resume")

@@ -14,14 +14,14 @@ from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.checkpoint import Trained
 
 
-def make(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
+def apply_plan(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
     """Cut, build, refit and measure the smaller model of a plan, and count its costs.
 
     Args:
         fit: whether to refit all blocks, in the order of data (:mod:`collab_lab.refitting.refit`).
     """
     trained, batches = evidence.trained, evidence.batches
-    model, plan = unfitted(evidence, plan)
+    model, plan = apply_cuts(evidence, plan)
     after = refit_if_better(model, trained, batches) if fit else None
     price = plan.price if plan.prices else None
     rise = measured_rise(model, trained, batches, price, before=evidence.bits, after=after)
@@ -29,7 +29,7 @@ def make(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
     return Smaller(model.in_precision_of_source(), plan, rise, shares)
 
 
-def unfitted(evidence: Evidence, plan: Plan) -> tuple[Trained, Plan]:
+def apply_cuts(evidence: Evidence, plan: Plan) -> tuple[Trained, Plan]:
     """The smaller model before the refit, and the plan with the price of its cache.
 
     Cuts change one draft, which is built once.  Heads that stay change the prices of new ones.

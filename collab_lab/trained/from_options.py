@@ -18,7 +18,7 @@ from collab_common.errors import UserError
 from fairseq_compat.checkpoints import naming
 
 
-def untrained(
+def build_from_options(
     options: Any, cfg: DictConfig, weights: Mapping[str, Tensor], path: Path
 ) -> nn.Module:
     """Build the model of ``options`` with random weights and placeholder dictionaries.
@@ -32,11 +32,11 @@ def untrained(
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
     task.dictionary = task.output_dictionary = target  # what tasks of language models call it
     with naming(path):
-        check_order_of_words(options)
+        check_autoregressive(options)
         return models.build_model(options, task, from_checkpoint=True)
 
 
-def check_order_of_words(options: Any) -> None:
+def check_autoregressive(options: Any) -> None:
     """Raise UserError if the options describe a non-autoregressive model.
 
     All measures here assume that a model predicts each word from the words before it.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collab_lab.shrinking.gates import without_gates
-from collab_lab.shrinking.pruning import all_heads, pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import model_problems, reject
 from fairseq_collab.models.base import HeadModel
 from fairseq_collab.models.variants import GATED, HEAD_GROUPS
 
 
-def source_of(trained: Trained) -> Trained:
+def cuttable(trained: Trained) -> Trained:
     """The model that is priced and cut: its gates are multiplied into the weights, groups dropped.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What sites can choose: the offers of cuts, combined; and the cheapest plan within budgets.
+"""The planner: it combines the offers of cuts, and finds the cheapest plan within budgets.
 
     minimise the total price of one shape per site, within budgets of cache, parameters, heads, time
 
@@ -86,7 +86,7 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
     plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
     for kind, cuts in allowed.candidates().items():
         try:
-            plans.append(Programme(evidence, kind, cuts, allowed).solve(shares))
+            plans.append(Planner(evidence, kind, cuts, allowed).solve(shares))
         except OutOfReachError as error:
             leasts.append(error.least)
         except UserError as error:
@@ -126,7 +126,7 @@ class Option(NamedTuple):
     choices: tuple[Choice, ...] = ()
 
 
-class Programme:
+class Planner:
     """The options that some cuts give all sites of a model, and the search among them."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """A run in a separate process: trained by ``fairseq-hydra-train``, then scored.
 
-    python -m collab_lab.runs.child RUN
+    python -m collab_lab.runs.train_and_score RUN
 
 A process that is killed leaves neither scores nor a reason.  fairseq is imported only after the
 arguments were replaced by those of its command, so that its messages name that command.
@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from collab_common import files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
-from collab_lab.runs.lengths import in_training
+from collab_lab.runs.length_limit import in_training
 from collab_lab.runs.record import Failure, Training, jobs
 from collab_lab.runs.run import OWN_CHECKPOINT, Run, num_gpus
 
