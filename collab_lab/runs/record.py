@@ -179,7 +179,7 @@ class Failure:
     reason: str
 
 
-def jobs() -> int:
+def jobs_at_a_time() -> int:
     """How many runs the sweep of this process does at a time; 1 outside a sweep."""
     return int(os.environ.get(JOBS, 1))
 

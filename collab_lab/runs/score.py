@@ -37,7 +37,7 @@ from collab_lab.runs.checks import check_generation, check_test_set
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.lines import say_if_written_otherwise
-from collab_lab.runs.record import Record, jobs
+from collab_lab.runs.record import Record, jobs_at_a_time
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
@@ -175,7 +175,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
         "at_length_limit": translations.at_limit,
         "translate_seconds": round(seconds, 2),
         "translate_threads": torch.get_num_threads(),
-        "translate_jobs": jobs(),
+        "translate_jobs": jobs_at_a_time(),
         "translate_hardware": hardware(not next(trained.model.parameters()).is_cuda),
     }
 

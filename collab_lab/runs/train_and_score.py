@@ -19,7 +19,7 @@ from collab_common import files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
 from collab_lab.runs.length_limit import in_training
-from collab_lab.runs.record import Failure, Training, jobs
+from collab_lab.runs.record import Failure, Training, jobs_at_a_time
 from collab_lab.runs.run import OWN_CHECKPOINT, Run, num_gpus
 
 #: Options of the section ``checkpoint`` that fairseq obeys whenever it loads one.
@@ -86,7 +86,7 @@ def train(run: Run) -> None:
     # Without a checkpoint to score, the run is not trained, and the next sweep trains it.
     import_module("collab_lab.runs.training").choose_checkpoints(run.checkpoints, config)
     machine = hardware(config.common.cpu, num_gpus(config))
-    training = Training(machine, import_module("torch").get_num_threads(), jobs())
+    training = Training(machine, import_module("torch").get_num_threads(), jobs_at_a_time())
     files.write_json(run.trained_file, asdict(training))
 
 

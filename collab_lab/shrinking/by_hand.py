@@ -114,7 +114,7 @@ def convert(
     if not (sizes or bits):
         todo = "every size is 0: give a size above 0 for at least one attention"
         raise UserError("no attention would be converted", model.path, todo)
-    evidence = of_heads(model, statistics, subset, sentences, ("heads", "cache"))
+    evidence = evidence_of_heads(model, statistics, subset, sentences, ("heads", "cache"))
     evidence.check_caches()
     return apply_plan(evidence, conversion(model, {cut: sizes}, bits), fit=refit)
 
@@ -146,7 +146,7 @@ def conversion(
     return Plan(next(iter(given)).name, shapes, cuts)
 
 
-def of_heads(
+def evidence_of_heads(
     model: Trained,
     statistics: Mapping[Attention, Statistics] | None,
     subset: str,
@@ -302,7 +302,7 @@ def prune(
     check_number(model, number, keep, named)
     whole = cuttable(model)
     if retained is None and random is None:
-        evidence = of_heads(whole, statistics, subset, sentences, ("heads",))
+        evidence = evidence_of_heads(whole, statistics, subset, sentences, ("heads",))
     else:
         evidence = Evidence(whole, sentences_of(model, subset, sentences))
     if retained is not None:

@@ -128,7 +128,9 @@ def test_a_training_without_checkpoints_is_not_trained(
         def cli_main(self) -> None: ...
 
     real = train_and_score.import_module
-    monkeypatch.setattr(train_and_score, "import_module", lambda n: Nothing() if n == train else real(n))
+    monkeypatch.setattr(
+        train_and_score, "import_module", lambda n: Nothing() if n == train else real(n)
+    )
     monkeypatch.setattr(sys, "argv", [])
     with refusing("checkpoint_last.pt"):
         train_and_score.train(run)
