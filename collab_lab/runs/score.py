@@ -36,8 +36,8 @@ from collab_lab.metrics.translation_scores import score, subword_marks, tokenise
 from collab_lab.runs.checks import check_generation, check_test_set
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
-from collab_lab.runs.lines import say_if_written_otherwise
 from collab_lab.runs.record import Record, jobs_at_a_time
+from collab_lab.runs.reference_check import say_if_written_otherwise
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks

@@ -22,8 +22,13 @@ from collab_common.errors import UserError
 from collab_common.files import lines_of, read_json
 from collab_common.folder import MANIFEST
 from collab_common.progress import say
-from collab_lab.runs.lines import GIVE_REFERENCE, check_lines, letter_runs, say_if_written_otherwise
 from collab_lab.runs.record import Record
+from collab_lab.runs.reference_check import (
+    GIVE_REFERENCE,
+    check_lines,
+    letter_runs,
+    say_if_written_otherwise,
+)
 from collab_lab.runs.run import Run, data_folder
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")

@@ -167,9 +167,9 @@ class NewHeads(Cut):
         yield from model_problems(trained)
         every = attentions(model)
         if kind.has_head_sizes:
-            sizes = distinct_key_value_sizes(every)
-            if not is_standard({a: a.module.num_heads for a in every}) and len(sizes) > 1:
-                listed = ", ".join(f"{key} and {value}" for key, value in sorted(sizes))
+            head_sizes = distinct_key_value_sizes(every)
+            if not is_standard({a: a.module.num_heads for a in every}) and len(head_sizes) > 1:
+                listed = ", ".join(f"{key} and {value}" for key, value in sorted(head_sizes))
                 yield f"heads have sizes {listed} (keys, values), and {kind.heads_name} one"
         yield from self._unequal(every)
 

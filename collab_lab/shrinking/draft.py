@@ -345,16 +345,16 @@ def scale_of(module: Any, heads: int, stays: bool) -> float:
 
 def distinct_head_sizes(trained: Trained, of: str) -> set[int]:
     """The sizes of heads in a model: of ``queries`` (except with shared keys) or of ``values``."""
-    sizes = set[int]()
+    head_sizes = set[int]()
     for attention in attentions(trained.model):
         module = attention.module
         if not module.num_heads:
             continue
         if of == "values":
-            sizes.add(module.out_proj.in_features // module.num_heads)
+            head_sizes.add(module.out_proj.in_features // module.num_heads)
         elif not isinstance(module, CollaborativeAttention):
-            sizes.add(module.q_proj.out_features // module.num_heads)
-    return sizes
+            head_sizes.add(module.q_proj.out_features // module.num_heads)
+    return head_sizes
 
 
 def distinct_key_value_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:

@@ -18,7 +18,7 @@ from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import Translations
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
-from collab_lab.runs.lines import begun_with, tag_of
+from collab_lab.runs.reference_check import begun_with, tag_of
 from collab_lab.runs.score import score_translations
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
 from collab_lab.trained.sentences import samples

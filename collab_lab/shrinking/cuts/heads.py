@@ -96,7 +96,7 @@ def head_problems(trained: Trained) -> Iterator[str]:
         yield "its latents are normalised: no price is known"
     yield from model_problems(trained)
     for projected in ("queries", "values"):
-        sizes = distinct_head_sizes(trained, projected)
-        if len(sizes) > 1:
-            listed = ", ".join(map(str, sorted(sizes)))
+        head_sizes = distinct_head_sizes(trained, projected)
+        if len(head_sizes) > 1:
+            listed = ", ".join(map(str, sorted(head_sizes)))
             yield f"its heads have different sizes of {projected} ({listed}), options have one"
