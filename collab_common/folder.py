@@ -71,14 +71,23 @@ def read_finished(folder: Path) -> Json:
     Raises:
         UserError: the manifest is missing, or files differ from it.
     """
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
+    path = folder / MANIFEST
+    if not path.is_file():
         raise UserError(
             "is not a finished data folder: it has no manifest.json", folder, "build it first"
         )
-    content: Json = read_json(manifest)
+    content: Json = read_json(path)
     todo = "build the folder again, or put the file back"
     _reject(folder, "files differ from the manifest", _damage(folder, content), todo)
+    return content
+
+
+def manifest(data: Path) -> Json:
+    """The manifest of a data folder; empty if there is none."""
+    try:
+        content: Json = read_json(data / MANIFEST)
+    except FileNotFoundError:
+        return {}
     return content
 
 
@@ -90,8 +99,8 @@ def _is_finished(out: Path, identity: Json, *, force: bool) -> bool:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    manifest = out / MANIFEST
-    content = read_json(manifest) if manifest.is_file() else None
+    path = out / MANIFEST
+    content = read_json(path) if path.is_file() else None
     if not isinstance(content, dict) or not {"made", "outputs"} <= content.keys():
         # Even with --force: only folders made here are removed.
         missing = f"has no {MANIFEST}" if content is None else f"has another program's {MANIFEST}"
@@ -133,12 +142,12 @@ def _differences(saved: Any, asked: Any, name: str = "") -> list[str]:
     return [f"{name}: {saved!r} there, {asked!r} asked for"]
 
 
-def _damage(out: Path, manifest: Json) -> list[str]:
+def _damage(out: Path, content: Json) -> list[str]:
     """List the files of a finished folder that differ from its manifest, or are missing."""
     outputs = fingerprint_tree(out)
     return [
         f"{name}: {'changed' if name in outputs else 'missing'}"
-        for name, fingerprint in manifest.get("outputs", {}).items()
+        for name, fingerprint in content.get("outputs", {}).items()
         if outputs.get(name) != fingerprint
     ]
 

@@ -28,6 +28,7 @@ from onnx import external_data_helper
 from torch import Tensor, nn
 
 from collab_common.files import write_json
+from collab_common.folder import manifest
 from collab_common.provenance import commit, today, versions
 from collab_lab.export import translate as program
 from collab_lab.export.model import SUBWORDS
@@ -71,6 +72,8 @@ def export(trained: Trained, folder: Path, int8: bool = False) -> None:
     for token, number in write(trained, folder, int8).items():
         print(f"KV cache per {token} token (32-bit numbers, or rounded): {number:,} bytes")
     size = sum(path.stat().st_size for path in folder.iterdir())
+    if line := form_of_lines(trained):
+        print(line)
     print(f"{size / 1e6:,.1f} MB; translate: python translate.py < text, in the folder")
 
 
@@ -321,6 +324,24 @@ def subwords(trained: Trained) -> tuple[str | None, Path | None]:
         if (data / name).is_file():
             return kind, data / name
     return None, None
+
+
+def form_of_lines(trained: Trained) -> str | None:
+    """A line that says what ``translate.py`` takes and prints, unless it is ordinary text."""
+    kind, path = subwords(trained)
+    if path is None:
+        return "translate.py takes and prints symbols of the dictionary: the data have no subwords"
+    if kind == "sentencepiece":
+        return None
+    form = manifest(path.parent).get("form", {})
+    tokens = "Moses' tokens" if form.get("moses") else "tokens"
+    tokens += ", lower-cased" if form.get("lowercased") else ""
+    if hyphen := form.get("hyphens"):
+        tokens += f", with {hyphen} for hyphens"
+    return (
+        f"translate.py takes and prints {tokens}: "
+        "tokenise its input as the training text was, and detokenise its output"
+    )
 
 
 def configuration(

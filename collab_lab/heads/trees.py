@@ -17,7 +17,6 @@ piece), or characters of a multi-word token, are one *unit*: the model reads no 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from conllu.exceptions import ParseException
 
 from collab_common.errors import UserError
 from collab_common.files import open_bytes
+from collab_common.folder import manifest
 from collab_common.moses import pipeline
 from data_prep.subwords import CODES, MODEL, SEPARATOR, are_codes
 from data_prep.subwords import segmenter as segmenter_of_codes
@@ -165,8 +165,7 @@ def segmenter(data: Path, language: str, subwords: Path | None = None) -> Segmen
         raise UserError("file not found", path)
     if not are_codes(path):
         return sentencepiece_segmenter(path)
-    manifest = data / "manifest.json"
-    form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
+    form = manifest(data).get("form")
     form = form or {"moses": True, "lowercased": False, "hyphens": None}
     if form["hyphens"] is not None:
         raise UserError("gold trees cannot be read on text with split hyphens", data)

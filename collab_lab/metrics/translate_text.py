@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from collab_common import BREAK
 from collab_common.errors import UserError, check_whole
+from collab_common.folder import manifest
 from collab_lab.metrics.generate import BEAM, say_how_many_are_cut
 from collab_lab.metrics.generate import translate as translated
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
@@ -82,8 +82,7 @@ def _subwords(data: Path, whole: Sequence[str]) -> tuple[Callable[[str], list[st
     """
     if (data / MODEL).is_file():
         return pieces_of(data / MODEL), "sentencepiece"
-    manifest = data / "manifest.json"
-    form = json.loads(manifest.read_bytes()).get("form") if manifest.is_file() else None
+    form = manifest(data).get("form")
     if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
         return units_of(data / CODES, whole), "subword_nmt"
     todo = "tokenise the text like the training text, and translate it with fairseq-interactive"

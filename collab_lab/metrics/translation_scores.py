@@ -27,10 +27,13 @@ from collab_common.errors import UserError
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+#: Subwords of other programs.  U+0120 begins the words of GPT-2's, and some of Maltese, of which
+#: hardly three stand in a row.
+_OTHERS = re.compile(r"\uffed|\uff5f|(^| )##\w|\u0120\S* ?\u0120\S* ?\u0120|[a-z]\u0120")
 #: Traces of subwords or tokens in text: their name, and the advice of the error.
 _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
-    re.compile(r"\uffed|\uff5f|(^| )##\w"): "subwords; join them as their tokeniser does",
+    _OTHERS: "subwords; join them as their tokeniser does",
     _BYTE: "subwords; join the bytes of characters",
     re.compile(r"(^| )-[LR][RSC]B-( |$)"): "tokens of the Penn Treebank; detokenise",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",

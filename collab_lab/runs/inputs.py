@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_common.files import sha256
+from collab_common.folder import manifest
 from collab_lab.runs.run import Run, data_folder, files_read, started_from
-from collab_lab.runs.translations import manifest
 
 
 def manifest_hash(data: Path) -> str | None:

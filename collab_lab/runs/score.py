@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common import files
 from collab_common.errors import UserError
+from collab_common.folder import manifest
 from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
@@ -40,7 +41,7 @@ from collab_lab.runs.record import Record, jobs_at_a_time
 from collab_lab.runs.reference_check import say_if_written_otherwise
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
-from collab_lab.runs.translations import check_reference, manifest, read_lines, without_breaks
+from collab_lab.runs.translations import check_reference, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, open_model
 from collab_lab.trained.sentences import batches, dataset_of, fitting, samples

@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from collab_common import BREAK
 from collab_common.errors import UserError
-from collab_common.files import lines_of, read_json
-from collab_common.folder import MANIFEST
+from collab_common.files import lines_of
+from collab_common.folder import manifest
 from collab_common.progress import say
 from collab_lab.runs.record import Record
 from collab_lab.runs.reference_check import (
@@ -210,12 +210,3 @@ def read_lines(path: Path) -> list[str]:
     """
     lines = [line.removesuffix("\r") for line in lines_of(path)]
     return [line.removeprefix("\ufeff") for line in lines[:1]] + lines[1:]
-
-
-def manifest(data: Path) -> dict[str, Any]:
-    """The manifest of a data folder; empty if there is none."""
-    try:
-        content: dict[str, Any] = read_json(data / MANIFEST)
-    except FileNotFoundError:
-        return {}
-    return content

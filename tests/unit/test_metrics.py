@@ -176,6 +176,8 @@ def test_all_scores_count_chinese_alike() -> None:
     [
         ("a sm@@ all dog", "--remove-bpe"),
         ("▁a ▁small ▁dog", "subwords"),
+        ("A Ġsmall Ġdog Ġruns", "subwords"),
+        ("AĠsmallĠdogĠruns", "subwords"),
         ("it &apos;s a dog", "Moses"),
         ("a well @-@ known dog", "Moses"),
     ],
@@ -195,6 +197,7 @@ def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) ->
     [
         (["write &quot; for a quote"], ["&quot; is a quote"]),  # a text on that
         (["mail me@@home, @-@x"], ["a"]),
+        (["Ġorġ twieled f'Ġunju. IL-MAĠĠORANZA"] * 3, ["a"] * 3),  # Maltese
         (["a"] * 297 + ["sm@@ all"] * 3, ["a"] * 300),  # what was in the corpus
         (["R&amp;D"] * 2 + ["a"] * 8, ["R&D"] * 10),
     ],

@@ -256,6 +256,41 @@ def test_text_is_cut_into_pieces_as_the_training_text_was(damaged: Path) -> None
     assert Translator(damaged, 1).pieces("w1 <break> w2") == ["w1", "<break>", "w2"]
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"moses": True, "lowercased": True, "hyphens": "##AT##"}, ("Moses", "lower", "##AT##")),
+        ({"moses": True, "lowercased": False, "hyphens": None}, ("Moses",)),
+        ({"moses": False}, ()),
+        (None, ()),
+    ],
+)
+def test_export_says_that_lines_are_tokens(
+    form: Any,
+    said: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Much of ordinary text would be unknown to the model."""
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    (data / "manifest.json").write_text(json.dumps({} if form is None else {"form": form}))
+    trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", "transformer"), str(data))
+    monkeypatch.setattr(exporter, "write", lambda *_: {})
+
+    def printed() -> str:
+        exporter.export(trained, tmp_path)
+        return capsys.readouterr().out
+
+    line = printed()
+    assert tuple(word for word in ("Moses", "lower", "##AT##") if word in line) == said
+    assert "detokenise" in line
+    (data / "code").unlink()
+    assert "symbols of the dictionary" in printed()
+    (data / "spm.model").touch()  # of ordinary text
+    assert "takes" not in printed()
+
+
 @pytest.mark.slow
 def test_translations_at_their_limit_are_said(whole: tuple[Trained, Path]) -> None:
     """The toy has not learnt to end."""
