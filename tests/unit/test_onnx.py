@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 import toy_checkpoints
 from fairseq.utils import import_user_module
 from onnx import numpy_helper
@@ -39,6 +40,7 @@ from collab_lab.export.onnx_check import bits_of_folder, compare
 from collab_lab.export.onnx_int8 import LARGEST, to_int8
 from collab_lab.export.translate import FORM, InputError, Translator
 from collab_lab.trained.checkpoint import Trained
+from fairseq_collab.attention.rounding import BITS, encode
 
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
 #: What a folder needs; torch and fairseq are not among it.
@@ -103,6 +105,36 @@ def test_rounded_caches_are_exported(arch: str, options: Any, tmp_path: Path) ->
     ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
     check_equal(ours, by_fairseq(trained, sources()), within=1e-4)
     assert {dtype for *_, dtype in found.config["own"].values()} == {"uint8", "float16"}
+
+
+class Codes(torch.nn.Module):
+    """The rounding of a cache, to export."""
+
+    def __init__(self, bits: int):
+        super().__init__()
+        self.bits = bits
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return encode(x, self.bits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", BITS)
+def test_exported_rounding_gives_equal_codes(bits: int) -> None:
+    """Equal numbers get equal scales and codes, also halfway between two codes."""
+    x = torch.randn(20_000, 70, generator=torch.Generator().manual_seed(1))
+    halves = torch.arange(70) % (2**bits - 1) + 0.5
+    halves[::35], halves[1::35] = 0, 2**bits - 1  # of each group: the scale is 1
+    x = torch.cat([x, halves[None]])
+    shapes = ({0: "tokens"},)
+    graph = exporter.exported(Codes(bits), (x[:3],), ["x"], ["scales", "codes"], shapes)
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    scales, codes = encode(x, bits)
+    assert torch.equal(scales[-1, ::2], torch.ones(2).half())
+    found = session.run(None, {"x": x.numpy()})
+    assert [y.tobytes() for y in found] == [y.numpy().tobytes() for y in (scales, codes)]
 
 
 @pytest.mark.slow
