@@ -52,9 +52,21 @@ def model_problems(trained: Trained) -> Iterator[str]:
     model = trained.model
     if family_of(type(model)) is None:
         yield f"a {type(model).__name__} may compute something that a rebuilt model does not"
+    yield from finish_problems(model)
     yield from option_problems(trained)
     yield from weight_problems(model)
     yield from _tied_layers(model)
+
+
+def finish_problems(model: nn.Module) -> Iterator[str]:
+    """The reason why a model of other heads may differ: a plug-in's variant changed the model.
+
+    Its ``finish`` may have replaced norms or added hooks, which neither options nor weights show.
+    """
+    variant: Variant | None = getattr(type(model), "variant", None)
+    finish = variant and variant.finish
+    if variant and finish and finish.__module__.partition(".")[0] != "fairseq_collab":
+        yield f"the `finish` of {variant.name} may change more of the model than its heads"
 
 
 def _tied_layers(model: nn.Module) -> Iterator[str]:

@@ -9,6 +9,7 @@ copied.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,8 +20,10 @@ import torch
 from fairseq.utils import get_available_activation_fns
 from torch import Tensor, nn
 
+from collab_common import AttentionType
 from collab_common.errors import UserError
 from fairseq_collab.attention import HeadAttention
+from fairseq_collab.attention.cache import IncrementalState, beam_history, start_beam_history
 from fairseq_collab.attention.signature import Signature, choice_field
 
 DICTIONARY_VERSION = 1
@@ -121,3 +124,54 @@ def _dictionary_difference(name: str, saved: Tensor, expected: Tensor) -> str:
         difference = f"{size} symbols in the checkpoint, {expected_size} in the model"
         return f"the {name}'s dictionary has {difference}"
     return f"the {name}'s dictionary has the same size ({size}) but other symbols, or another order"
+
+
+# ---- heads of a plug-in --------------------------------------------------------------------------
+
+#: Tokens of the comparison, and the largest accepted difference of outputs of size 1.
+TRIED, CLOSE = 3, 1e-3
+
+
+@torch.no_grad()
+def check_steps(attention: HeadAttention, type_: AttentionType) -> None:
+    """Raise UserError if heads of a plug-in compute something else in the steps of decoding.
+
+    In training, queries and keys are the tokens of a sentence; in a step, they are the last tokens
+    of its beams, and the cache may have dropped slots.  So an attention of a decoder must not read
+    at which place of a tensor a token is, as rotary and relative positions do: the model would be
+    trained by one function and translate by another.  A copy with random weights is tried, so that
+    weights that start at 0 hide nothing.
+    """
+    if type(attention).__module__.startswith("fairseq_collab.") or type_ == "encoder":
+        return
+    tried = copy.deepcopy(attention).eval()
+    tried.cache_bits = 0
+    generator = torch.Generator().manual_seed(1)
+    for weight in tried.parameters():
+        if weight.device.type != "cpu":  # of a model without weights, or on a GPU already
+            return
+        weight.normal_(std=max(weight.shape, default=1) ** -0.5, generator=generator)
+    like = tried.out_proj.weight
+    x, y = (
+        torch.randn(TRIED, 1, size, dtype=like.dtype, generator=generator)
+        for size in (tried.embed_dim, tried.kdim)
+    )
+    if type_ == "cross":
+        whole, _ = tried(x, y, y)
+        steps = [tried(query, y, y)[0] for query in x.split(1)]
+    else:
+        future = torch.full((TRIED, TRIED), float("-inf"), dtype=like.dtype).triu(1)
+        whole, _ = tried(x, x, x, attn_mask=future)
+        state: IncrementalState = {}
+        start_beam_history(state, 1, 1, like)
+        steps = []
+        for token in x.split(1):
+            beam_history(state).extend(torch.zeros(1, 1, dtype=torch.bool))
+            steps.append(tried(token, token, token, incremental_state=state)[0])
+    if not torch.allclose(whole, torch.cat(steps), rtol=CLOSE, atol=CLOSE):
+        problem = (
+            f"its {type_} attention computes something else in the steps of decoding than in "
+            "training: it reads at which place of a tensor a token is"
+        )
+        todo = "let queries, keys and values depend on their token only, as docs/own_heads.md says"
+        raise UserError(problem, type(attention).__name__, todo)

@@ -24,7 +24,7 @@ from torch import nn
 
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.attention.building import check_choice
-from fairseq_collab.models.checks import register_dictionary_signature
+from fairseq_collab.models.checks import check_steps, register_dictionary_signature
 from fairseq_collab.models.options import CACHE_BITS, Site, at_layer, feed_forward_width, site_of
 
 #: Builds the attention at a :class:`Site`.
@@ -41,6 +41,7 @@ def build_attention(cfg: TransformerConfig, site: Site) -> HeadAttention:
     attention.dropout_module = FairseqDropout(
         cfg.attention_dropout, module_name="MultiheadAttention"
     )
+    check_steps(attention, site.type)
     return attention
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,8 +16,10 @@ import torch
 import toy
 import toy_checkpoints
 from fairseq.data import Dictionary
+from fairseq.models import MODEL_REGISTRY
 from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
+from torch import Tensor, nn
 from toy_heads import sample
 from toy_reparametrize import Conversions
 
@@ -33,7 +36,11 @@ from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
 from fairseq_collab.attention.gates import gated_attentions, rounded
+from fairseq_collab.attention.separate import SeparateAttention
+from fairseq_collab.models.checks import check_steps
 from fairseq_collab.models.families import TRANSLATION
+from fairseq_collab.models.layers import build_attention
+from fairseq_collab.models.options import Site
 from fairseq_compat import checkpoints
 
 USES: dict[str, Callable[[Trained, Any], float | None]] = {
@@ -416,3 +423,99 @@ def test_own_heads_are_checked_when_they_register(
     with pytest.raises(UserError):
         exec(code, vars(module))
     assert TRANSLATION.stock
+
+
+# ---- heads of a plug-in that read more than their token ------------------------------------------
+
+
+class InTheMiddle(nn.Module):
+    """A layer norm that computes something else."""
+
+    def __init__(self, norm: nn.LayerNorm):
+        super().__init__()
+        self.weight, self.bias = norm.weight, norm.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+
+def turned(x: Tensor) -> Tensor:
+    """Queries or keys ``(B, H, T, e)`` with rotary positions."""
+    angle = torch.arange(x.size(2), dtype=x.dtype)[:, None]
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * angle.cos() - second * angle.sin(),
+                      first * angle.sin() + second * angle.cos()], dim=-1)  # fmt: skip
+
+
+class Own(SeparateAttention):
+    """A plug-in's heads, which keep to their tokens."""
+
+
+class Rotary(Own):
+    def project_query(self, x: Tensor) -> Tensor:
+        return turned(super().project_query(x))
+
+    def project_key(self, y: Tensor) -> Tensor:
+        return turned(super().project_key(y))
+
+
+class Relative(Own):
+    """A bias for each distance, which starts at 0, as many do."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.bias = nn.Parameter(torch.zeros(9))
+
+    def _attend(self, q: Tensor, context: Any, attn_mask: Tensor | None, weigh: bool) -> Any:
+        places = torch.arange(context.keys.size(2))
+        far = self.bias[(places[: q.size(2), None] - places).clamp(-4, 4) + 4]
+        return super()._attend(q, context, far if attn_mask is None else attn_mask + far, weigh)
+
+
+@pytest.mark.parametrize("kind", [Rotary, Relative])
+def test_heads_that_would_translate_by_another_function(kind: type[Own]) -> None:
+    """In a step of decoding, the places of a tensor are beams, not tokens of a sentence."""
+    random = torch.get_rng_state()
+    for type_ in ("decoder", "cross"):
+        with refusing(kind.__name__, type_, "steps"):
+            check_steps(kind(16, 4), type_)  # type: ignore[arg-type]
+        check_steps(Own(16, 4), type_)  # type: ignore[arg-type]
+    check_steps(kind(16, 4), "encoder")  # which has no steps
+    torch.set_rng_state(random)
+    attention = Own(16, 4)
+    weights = copy.deepcopy(attention.state_dict())
+    after = torch.get_rng_state()
+    check_steps(attention, "decoder")
+    assert torch.equal(torch.get_rng_state(), after)  # a training is the same with the check
+    assert all(torch.equal(w, weights[name]) for name, w in attention.state_dict().items())
+
+
+def test_steps_are_checked_when_a_model_is_built() -> None:
+    cfg: Any = SimpleNamespace(
+        attention_factory=lambda cfg, site: Rotary(16, 4), attention_dropout=0, cache_bits="0"
+    )
+    cfg.cache_bits_in_decoder = None
+    with refusing("Rotary"):
+        build_attention(cfg, Site("decoder", 0, 16, 16, 4))
+
+
+def test_a_plug_in_that_changes_more_than_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and shapes of the weights stay, so another model would take them."""
+
+    def finish(model: nn.Module, options: dict[str, Any]) -> None:
+        for layer in model.encoder.layers:
+            layer.final_layer_norm = InTheMiddle(layer.final_layer_norm)
+
+    kind = MODEL_REGISTRY["transformer_headsize_n"]
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", head_size=3)
+    monkeypatch.setattr(kind, "variant", dataclasses.replace(kind.variant, finish=finish))
+    model = open_model(path, toy_checkpoints.COPY)
+    for change in (
+        lambda: prune(model, 1, refit=False, sentences=9),
+        lambda: shrink(model, heads=0.9, sentences=9),
+        lambda: export.plain(model),
+    ):
+        with refusing("c.pt", "`finish`"):
+            change()
