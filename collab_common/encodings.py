@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 
 # the characters of Windows-1252 as those of Latin-1 with the same byte; five bytes have none
 _AS_LATIN_1 = {
@@ -15,6 +16,22 @@ _NOT_ASCII = re.compile("[\x80-\xff]+")
 REPLACEMENT = "\ufffd"
 #: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), and Moses' split hyphens.
 ESCAPE = re.compile(r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )@-@(?: |$)")
+#: The end of a sentence whose last mark is still at its word; tokenisers split it off.
+ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
+#: Largest share of words with such an end in the vocabulary of tokenised text: abbreviations.
+ABBREVIATIONS = 1 / 50
+
+
+def is_attached(text: str) -> bool:
+    """Whether a line or a word ends in a letter or digit and a mark, as no token does."""
+    return bool(ATTACHED.search(text.rstrip()))
+
+
+def are_of_other_tokens(lines: Sequence[str], vocabulary: Collection[str]) -> bool:
+    """Whether most lines are ordinary text, and a vocabulary is of tokenised text."""
+    known = sum(map(is_attached, vocabulary))
+    is_of_tokens = known <= ABBREVIATIONS * len(vocabulary)
+    return is_of_tokens and 2 * sum(map(is_attached, lines)) > len(lines)
 
 
 def is_misread(line: str) -> bool:

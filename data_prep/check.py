@@ -70,6 +70,7 @@ class SetReport:
             &#39;; 0 for text as published
         decomposed: number of lines, on both sides, whose letters are separate from their accents
             (not in Unicode's form NFC)
+        attached: number of lines, on both sides, of tokenised text that end in a word with its mark
         misread: number of lines, on both sides, with UTF-8 that was read as Latin-1 or Windows-1252
         replaced: number of lines, on both sides, with U+FFFD, the sign of an unreadable character
         first_misread, first_replaced: place of the first of these lines, FILE:LINE
@@ -92,6 +93,7 @@ class SetReport:
     first_unknown: str = ""
     decomposed: int = 0
     escaped: int = 0
+    attached: int = 0
     misread: int = 0
     first_misread: str = ""
     replaced: int = 0
@@ -323,6 +325,13 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
                 f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
                 "escapes of Moses or HTML (&apos;, &#39;, @-@): translations will also have them, "
                 "and scores will count them as words; give text that is not tokenised or escaped"
+            )
+        if report.attached > report.kept:
+            yield (
+                f"warning: {report.attached:,} of {2 * report.kept:,} lines of the set {split} end "
+                "in a word with its mark, as text that is not tokenised does: subword_nmt is for "
+                "tokens, and scores count what stands between blanks; tokenise the text, or use "
+                "sentencepiece"
             )
         if report.misread:
             yield (

@@ -164,7 +164,7 @@ def _segment(
         print(f"learning {corpus.vocab_size} subwords ...", flush=True)
         # source first, as in fairseq's scripts: the order decides between equally frequent pairs
         if is_bpe:
-            subwords.learn_merges(texts["train"], corpus.vocab_size, model)
+            subwords.learn_merges(texts["train"], corpus.vocab_size, model, breaks)
         else:
             subwords.train_pieces(texts["train"], corpus.vocab_size, model, breaks)
     segment = subwords.units_of(model, breaks) if is_bpe else subwords.pieces_of(model)

@@ -14,7 +14,7 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common import BREAK
+from collab_common.encodings import is_attached
 from collab_common.errors import UserError
 from data_prep.check import MOST_CHARACTERS, SetReport
 from data_prep.parallel_text import Pair, lines_of
@@ -124,8 +125,12 @@ def pieces_of(model: Path) -> Callable[[str], list[str]]:
 # ---- subword-nmt ---------------------------------------------------------------------------------
 
 
-def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
+def learn_merges(texts: Pair, merges: int, codes: Path, whole: Sequence[str] = ()) -> None:
     """Learn merges on both texts together, in this order, and write them.
+
+    Args:
+        whole: words that every program which reads the codes keeps whole, such as
+            fairseq-interactive: the first merges make them of their characters.
 
     Raises:
         UserError: the text has no word of two letters.
@@ -139,6 +144,17 @@ def learn_merges(texts: Pair, merges: int, codes: Path) -> None:
             learn_bpe(map(_with_blanks, chain(*files)), out, merges)
         except ValueError as error:  # no pair of symbols
             raise UserError("has no words to learn subwords from", texts[0]) from error
+    if whole:
+        version, *learnt = codes.read_text("utf-8").split("\n")
+        first = list(chain.from_iterable(map(_merges_of, whole)))
+        codes.write_text("\n".join([version, *first, *learnt]), "utf-8")
+
+
+def _merges_of(word: str) -> Iterator[str]:
+    """The merges that make a word of its characters, from left to right, as lines of codes."""
+    for end in range(1, len(word)):
+        last = "</w>" if end == len(word) - 1 else ""
+        yield f"{word[:end]} {word[end]}{last}"
 
 
 def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
@@ -231,6 +247,7 @@ def write_subwords(
                 continue
             for out, line, side in zip((source_out, target_out), lines, sides, strict=True):
                 report.tokens += len(side)
+                report.attached += bool(mark) and is_attached(line)
                 if rejoined(side, mark) != _with_blanks(line):
                     report.altered += 1
                     report.first_altered = report.first_altered or line

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,9 @@ MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dro
 SLOWER = ["SkipLayerNormFusion"]
 WINDOW = 32  # so many batches of lines are sorted by length together
 BREAK = "<break>"  # between the sentences of documents, where the model has this symbol
+#: The end of a line of ordinary text: tokens have their marks apart.
+ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
+ABBREVIATIONS = 1 / 50  # share of words with such an end in the vocabulary of tokens
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 Array = np.ndarray[Any, Any]
 
@@ -119,6 +123,18 @@ class Translator:
         return str.split
 
     # ---- text ------------------------------------------------------------------------------------
+
+    def say_if_untokenised(self, lines: Sequence[str | None]) -> None:
+        """Warn if a model of tokens (subword-nmt) is given ordinary text."""
+        known, found = (
+            sum(bool(text and ATTACHED.search(text.rstrip())) for text in texts)
+            for texts in (self.sources, lines)
+        )
+        is_of_tokens = known <= ABBREVIATIONS * len(self.sources)
+        if self.config["subwords"] == "subword_nmt" and is_of_tokens and 2 * found > len(lines):
+            problem = f"{found} of {len(lines)} lines end in a word with its mark, and the model"
+            todo = "was trained on tokens: tokenise the lines as its training text was"
+            print(f"translate: warning: {problem} {todo}", file=sys.stderr)
 
     def encode(self, line: str) -> list[int]:
         """The indices of a source's pieces and ``</s>``; InputError if the line cannot be read."""
@@ -371,6 +387,7 @@ def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: An
     """The best translation of each line, by the model in the folder of this file."""
     if not _HERE:
         _HERE.append(Translator(Path(__file__).parent))
+    _HERE[0].say_if_untokenised(lines)
     found = [hypotheses[0] for hypotheses in _HERE[0].translate(lines, beam, batch, **search)]
     say_how_many_are_cut([hypothesis.at_limit for hypothesis in found])
     return [hypothesis.text for hypothesis in found]
@@ -452,6 +469,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         model = Translator(Path(__file__).parent, threads)
         lines = list(read_lines(sys.stdin.buffer))
+        model.say_if_untokenised(lines)
         prefixes = [""] * len(lines) if file is None else file.read_text("utf-8").split("\n")
         if len(prefixes) < len(lines):
             raise InputError(f"{file}: has fewer lines than the text; give one prefix per line")

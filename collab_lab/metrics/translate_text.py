@@ -9,14 +9,19 @@ import numpy as np
 import torch
 
 from collab_common import BREAK
+from collab_common.encodings import are_of_other_tokens
 from collab_common.errors import UserError, check_whole
 from collab_common.folder import manifest
+from collab_common.progress import say
 from collab_lab.metrics.generate import BEAM, say_how_many_are_cut
 from collab_lab.metrics.generate import translate as translated
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
-from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
+from collab_lab.trained.checkpoint import Trained, check_direction, check_model, in_evaluation
 from collab_lab.trained.sentences import to_device
 from data_prep.subwords import CODES, MODEL, pieces_of, units_of
+
+#: fairseq's name of the subwords of tokenised text.
+SUBWORD_NMT = "subword_nmt"
 
 
 def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> list[str]:
@@ -41,9 +46,16 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
     if model.is_language_model:
         raise UserError("is a language model, which does not translate", model.path)
+    todo = "open it with open_model(..., source_lang=LANG, target_lang=LANG)"
+    check_direction(model.cfg.task, model.path, todo)
     task, words = model.task, model.task.source_dictionary
     breaks = [BREAK] if BREAK in words.indices else []
     segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]), breaks)
+    if joined_by == SUBWORD_NMT and are_of_other_tokens(sentences, words.symbols):
+        say(
+            f"warning: the model was trained on tokens, and most of the {len(sentences)} sentences "
+            "end in a word with its mark: tokenise them as its training text was"
+        )
     limit = min(task.max_positions()[0], model.model.max_positions()[0])
     lines = []
     for number, text in enumerate(sentences):
@@ -84,6 +96,6 @@ def _subwords(data: Path, whole: Sequence[str]) -> tuple[Callable[[str], list[st
         return pieces_of(data / MODEL), "sentencepiece"
     form = manifest(data).get("form")
     if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
-        return units_of(data / CODES, whole), "subword_nmt"
+        return units_of(data / CODES, whole), SUBWORD_NMT
     todo = "tokenise the text like the training text, and translate it with fairseq-interactive"
     raise UserError(f"has no subword model {MODEL} for ordinary text", data, todo)

@@ -97,7 +97,7 @@ def test_folder(kind: str, tmp_path: Path) -> None:
         encoder = sentencepiece.SentencePieceProcessor(model_file=str(out / "spm.model"))
         encode = lambda line: encoder.encode(line, out_type=str)  # noqa: E731
     else:
-        encode = units_of(out / "code", [BREAK])
+        encode = units_of(out / "code")  # as fairseq-interactive reads the codes
     words = Dictionary.load(str(out / "dict.de.txt"))
     binarised = indexed_dataset.make_dataset(str(out / "valid.en-de.de"), "mmap")
     assert len(binarised) == len(raw["de"]) == len(raw["en"]) == report["valid"]["documents"]

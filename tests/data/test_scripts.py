@@ -180,3 +180,15 @@ def test_long_lines_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_lines(texts[1], ["ก" * 30_000])
     with refusing(str(texts[0]), "all 2 lines"):
         subwords.train_pieces(texts, 20, tmp_path / "model")
+
+
+def test_ordinary_text_in_place_of_tokens_is_said(tmp_path: Path) -> None:
+    """New text for a model of tokens, say: its words would end in marks."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.bpe", tmp_path / "b.bpe")
+    for mark, end, is_said in (("@@", "", True), ("@@", " ", False), ("", "", False)):
+        for path, line in zip(texts, ("a dog", "两只狗"), strict=True):
+            write_lines(path, [f"{line}{end}{'。' if line > 'z' else '.'}"] * 10)
+        report = SetReport(read=10, kept=10)
+        subwords.write_subwords(str.split, texts, out, report, drop=False, mark=mark)
+        said = [line for line in report_lines({"test": report}) if "not tokenised" in line]
+        assert bool(said) == is_said

@@ -33,9 +33,11 @@ from parity.test_onnx_parity import (
 )
 from refusals import refusing
 
+from collab_common.encodings import ABBREVIATIONS, ATTACHED
 from collab_lab import open_model
 from collab_lab.cli import export as command
 from collab_lab.export import onnx as exporter
+from collab_lab.export import translate as exported_program
 from collab_lab.export.onnx_check import bits_of_folder, compare
 from collab_lab.export.onnx_int8 import LARGEST, to_int8
 from collab_lab.export.translate import FORM, InputError, Translator
@@ -432,3 +434,19 @@ def test_heads_with_a_forward_of_their_own_are_refused(tmp_path: Path) -> None:
     module.__class__ = type("Other", (type(module),), {"forward": lambda self: None})
     with refusing("cross 1", "Other", "forward"):
         exporter.export(trained, tmp_path)
+
+
+def test_ordinary_text_for_a_model_of_tokens_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exported program's own rule is that of ``translate``."""
+    assert exported_program.ATTACHED.pattern == ATTACHED.pattern
+    assert exported_program.ABBREVIATIONS == ABBREVIATIONS
+    words = {word: i for i, word in enumerate(["a", "dog", ".", "Mr.", *map(str, range(99))])}
+    for kind, vocabulary, lines, is_said in (
+        ("subword_nmt", words, ["a dog.", None, "dog!", "a ."], False),
+        ("subword_nmt", words, ["a dog.", "dog!", "a ."], True),
+        ("subword_nmt", {**words, "dog.": 0, "dogs!": 0, "on.": 0}, ["a dog.", "dog!"], False),
+        ("sentencepiece", words, ["a dog.", "dog!"], False),
+    ):
+        of_tokens = Namespace(config={"subwords": kind}, sources=vocabulary)
+        Translator.say_if_untokenised(of_tokens, lines)  # type: ignore[arg-type]
+        assert ("trained on tokens" in capsys.readouterr().err) == is_said

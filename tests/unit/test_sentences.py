@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 import toy_checkpoints
 from commands import REPOSITORY
 from fairseq.data import Dictionary
+from omegaconf import OmegaConf
 from refusals import refusing
 
+from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
 from collab_lab.metrics.generate import BEAM, longest, words_of
 from collab_lab.metrics.generate import translate as of_batches
@@ -143,3 +146,28 @@ def test_limits_and_words_of_lines() -> None:
     index = symbols.add_symbol("dog")
     line = torch.tensor([symbols.pad(), index, symbols.unk(), symbols.eos()])
     assert words_of(symbols, line) == ["dog", "<unk>"]
+
+
+def test_ordinary_text_for_a_model_of_tokens_is_said(
+    model: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    translate(model, ["w1 w2 .", "w3 w4. w5 ."], beam=1)
+    assert "tokens" not in capsys.readouterr().err
+    translate(model, ["w1 w2.", "w3 ."], beam=1)  # no more than half
+    assert "tokens" not in capsys.readouterr().err
+    translate(model, ["w1 w2.", "w3", "w4?"], beam=1)
+    assert "trained on tokens" in capsys.readouterr().err
+
+
+def test_a_vocabulary_of_ordinary_text_is_known_by_its_words() -> None:
+    """Codes that were learnt of ordinary text have merges with marks in them."""
+    lines = ["a dog.", "two dogs!"]
+    assert are_of_other_tokens(lines, ["a", "dog", ".", "Mr.", *map(str, range(99))])
+    assert not are_of_other_tokens(lines, ["a", "dog.", "dogs!", "on.", *map(str, range(99))])
+
+
+def test_a_multilingual_model_needs_a_direction(model: Trained) -> None:
+    task = OmegaConf.create({"lang_pairs": ["en-de", "de-en"], "source_lang": None})
+    several = replace(model, state={**model.state, "cfg": OmegaConf.create({"task": task})})
+    with refusing("c.pt", "en-de, de-en", "source_lang"):
+        translate(several, ["w1"])
