@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError, did_you_mean
 from collab_common.files import lines_of
-from collab_lab.metrics.translation_scores import check_no_bytes
+from collab_lab.metrics.translation_scores import check_no_bytes, subword_marks
 from collab_lab.runs import config_folder
 from collab_lab.runs.run import data_folder, files_read, started_from, task_of
 from fairseq_compat.hydra_options import options_of
@@ -61,6 +61,8 @@ NO_TRANSLATION = (
     "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
     "replace_unk", "retain_iter_history", "score_reference",
 )  # fmt: skip
+#: Kinds of subwords that dictionaries show: see :func:`.subword_marks`.
+SUBWORD_KINDS = ("sentencepiece", "subword_nmt")
 #: Options of the search that have an effect only with another option.
 ONLY_WITH = {
     "sampling_topk": "sampling",
@@ -304,6 +306,18 @@ def check_search(generation: Mapping[str, Any]) -> None:
         raise UserError("must be at most 1", "generation.sampling_topp")
 
 
+def check_subwords(post_process: str | None, dictionary: Path) -> None:
+    """Raise UserError if translations would be joined as other subwords than a dictionary's.
+
+    That would show after the training only, in an option that a run cannot change any more.
+    """
+    marks = subword_marks(line.split(" ")[0] for line in lines_of(dictionary))
+    if post_process in SUBWORD_KINDS and post_process != marks:
+        problem = f"is {post_process}, but {dictionary} has {marks or 'whole words'}"
+        todo = f"give {marks}" if marks else "give null"
+        raise UserError(problem, "common_eval.post_process", todo)
+
+
 def check_test_set(config: DictConfig) -> str:
     """The test set of a run; UserError unless the data folder has its text, raw and binarised."""
     subset, task = config.dataset.gen_subset, config.task
@@ -326,4 +340,5 @@ def check_test_set(config: DictConfig) -> str:
     dictionary = data / f"dict.{target}.txt"
     if dictionary.is_file():  # without one, fairseq's own error follows
         check_no_bytes(lines_of(dictionary), dictionary)
+        check_subwords(OmegaConf.select(config, "common_eval.post_process"), dictionary)
     return subset

@@ -179,6 +179,22 @@ def test_data_is_checked_before_the_start(
         check_data(config_of(data, **options))
 
 
+@pytest.mark.parametrize(
+    ("words", "fits"), [("\u2581ein e", "sentencepiece"), ("ei@@ n", "subword_nmt"), ("ein", None)]
+)
+def test_subwords_are_checked_before_the_start(words: str, fits: str | None, data: Path) -> None:
+    """Translations would be joined as other subwords, after a training of hours."""
+    (data / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in words.split()))
+    for kind in ("sentencepiece", "subword_nmt"):
+        config = OmegaConf.merge(config_of(data), {"common_eval": {"post_process": kind}})
+        if kind == fits:
+            check_data(config)
+            continue
+        with refusing("common_eval.post_process", f"give {fits or 'null'}"):
+            check_data(config)
+    check_data(OmegaConf.merge(config_of(data), {"common_eval": {"post_process": None}}))
+
+
 def test_every_further_folder_has_a_training_set(data: Path) -> None:
     (data / "more").mkdir()
     config = config_of(data, task__data=f"{data}:{data / 'more'}")
