@@ -26,6 +26,7 @@ from collab_common.errors import UserError
 #: Lao, Tibetan, Burmese, Khmer, kana).
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+_WORD = re.compile(r"[^\W\d_]+")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 #: Subwords of other programs.  U+0120 begins the words of GPT-2's, and some of Maltese, of which
 #: hardly three stand in a row.
@@ -126,14 +127,17 @@ def bleu_of_tokens(
 
 
 def tokenizer(references: Sequence[str]) -> str:
-    """sacreBLEU's tokenizer for the script of most of the references' letters.
+    """sacreBLEU's tokenizer for the script of most of the references' words.
 
     ``13a``; for scripts without spaces between words ``zh`` (Chinese) or ``char`` (Japanese, for
-    which sacreBLEU needs MeCab otherwise, Thai, Lao, Tibetan, Burmese and Khmer).
+    which sacreBLEU needs MeCab otherwise, Thai, Lao, Tibetan, Burmese and Khmer).  Each character
+    of these scripts counts as a word: the names of menus and commands in a Chinese manual have more
+    letters than it has characters.
     """
-    text = "".join(references)
+    text = "\n".join(references)
     han, by_character = (len(script.findall(text)) for script in (_HAN, _BY_CHARACTER))
-    if 2 * (han + by_character) <= sum(map(str.isalpha, text)):
+    others = len(_WORD.findall(_HAN.sub(" ", _BY_CHARACTER.sub(" ", text))))
+    if han + by_character <= others:
         return "13a"
     return "zh" if han > 9 * by_character else "char"
 

@@ -587,3 +587,11 @@ def test_other_searches_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
             write_translations(run, spoilt(3), REFERENCES)
         assert main([*map(str, pair)]) == 0
         assert ("lenpen=0.6" in capsys.readouterr().err) == said
+
+
+def test_the_names_of_menus_do_not_decide_about_a_script() -> None:
+    """A Chinese manual has more Latin letters than characters, and far fewer Latin words."""
+    manual = ["点击 Settings 打开 Preferences 对话框。", "在 LibreOffice Writer 中选择菜单。"]
+    assert sum(map(str.isascii, filter(str.isalpha, "".join(manual)))) > 30
+    assert tokenizer(manual) == "zh"
+    assert tokenizer(["The city of Xi'an (西安) is in Shaanxi (陕西), as everyone knows."]) == "13a"
