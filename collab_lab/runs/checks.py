@@ -312,6 +312,8 @@ def check_subwords(post_process: str | None, dictionary: Path) -> None:
     That would show after the training only, in an option that a run cannot change any more.
     """
     marks = subword_marks(line.split(" ")[0] for line in lines_of(dictionary))
+    if marks is None and post_process == "subword_nmt":  # whole words stay as they are
+        return
     if post_process in SUBWORD_KINDS and post_process != marks:
         problem = f"is {post_process}, but {dictionary} has {marks or 'whole words'}"
         todo = f"give {marks}" if marks else "give null"
