@@ -263,6 +263,30 @@ def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> Non
         assert (outputs - last(hidden)).square().sum() > 9 * before
 
 
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_fit_that_loses_a_little_of_what_is_read_is_refused(
+    norm_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight words lose a 10,000th of their squares; one of size 10,000 is fitted, of no account."""
+    monkeypatch.setattr(Block, "weights", lambda _, stream: torch.ones_like(stream[:, :1]))
+    torch.manual_seed(4)
+    x, hidden = torch.randn(1, 9, 6), torch.ones(1, 9, 1)
+    x[:, 0] *= 10_000
+    hidden[:, 0] = 300
+    outputs = torch.zeros(1, 9, 6)
+    outputs[:, 0] = 3 * torch.randn(6)
+    last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    whole = Block(lambda *_: outputs, torch.nn.Linear(1, 6), norm, norm_first)
+    changed = Block(lambda *_: last(hidden), last, norm, norm_first)
+    target, own = (SimpleNamespace(streams=[x], calls=[{}]) for _ in range(2))
+    with torch.no_grad():
+        assert not refit_block(whole, changed, target, own, [torch.ones(1, 9, dtype=torch.bool)])
+    assert not last.weight.any()
+
+
 def test_a_refit_that_raises_the_loss_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:

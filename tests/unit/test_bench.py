@@ -134,6 +134,24 @@ def test_bytes_of_dropped_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     assert live["all_slots"] == pytest.approx(whole["cache"], rel=0.25)
 
 
+def test_dropped_bytes_are_of_tokens_that_were_written() -> None:
+    """Of keys and values of two beams that become one; those of a source are never dropped."""
+    state: Any = {}
+    history = cache.start_beam_history(state, 1, 2, torch.zeros(()))
+    for _ in range(cache.DROP_EVERY):
+        history.extend(torch.zeros(2, 1))
+    written = cache.Cache(*torch.zeros(2, 1, 1, 2 * cache.DROP_EVERY, 4))
+    state["self"], state["cross"] = (
+        {"cache": one}
+        for one in (written, cache.Cache(*torch.zeros(2, 1, 1, 99, 4), is_source=True))
+    )
+    assert bench.dropped_bytes(state) == 0
+    history.reorder(torch.tensor([0, 0]), None)
+    for one in (state["self"], state["cross"]):
+        one["cache"].follow(history)
+    assert bench.dropped_bytes(state) == 2 * cache.DROP_EVERY * 4 * 4  # of 4 numbers of 4 bytes
+
+
 @pytest.mark.slow
 def test_own_heads_are_timed_by_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -184,6 +184,22 @@ def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
             prune(source, **given, random=3, same_on_each_side=True)
 
 
+def test_the_most_that_leaves_equal_numbers_is_named() -> None:
+    """Where one layer of the encoder loses pairs of heads, and the other single ones."""
+    source = trained(
+        "transformer_grouped_query", key_value_heads=4, key_value_heads_in_encoder="2,4"
+    )
+    evidence = Evidence(source)
+    random_order(evidence, 3)
+    cut = Heads(even=True, counted=True)
+    with refusing("17 heads", "at most 16"):
+        fewer(evidence, cut, 17)
+    kept = fewer(evidence, cut, 16).retained
+    assert {t: [*map(len, of)] for t, of in kept.items()} == {
+        "encoder": [2, 2], "decoder": [1, 1], "cross": [1, 1],
+    }  # fmt: skip
+
+
 # ---- configurations ------------------------------------------------------------------------------
 
 #: Options that do not show in the weights, and how they are printed.

@@ -566,6 +566,18 @@ def test_a_rounded_cache_gets_smaller(tmp_path: Path) -> None:
     assert dict(result.plan.costs) == model_costs(result.model)._asdict()
 
 
+def test_a_rounded_cache_that_stays_rounded_has_no_price(tmp_path: Path) -> None:
+    """Of the heads that are left, too: the loss of the given model has it already."""
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", cache_bits=8)
+    found = Evidence.of(open_model(checkpoint, COPY), sentences=9, parts=("heads", "cache"))
+    for bits in (8, 4):
+        allowed = Allowed(("heads", "cache"), ("unchanged",), (bits,))
+        plan = propose(found, {"cache": 0.7, "heads": 0.8}, allowed)
+        assert {*plan.bits.values()} == {bits}
+        assert any(len(heads) < 4 for layers in plan.retained.values() for heads in layers)
+        assert (apply_cuts(found, plan)[1].prices["cache"] > 0) == (bits == 4)
+
+
 def of_heads(statistics: Statistics, heads: Sequence[int]) -> Statistics:
     """Those of some heads alone, number by number; the halves are not looked at."""
     number, d = len(statistics.value_mean), statistics.output_fisher.size(0)

@@ -20,6 +20,7 @@ from fairseq.models import MODEL_REGISTRY
 from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
 from torch import Tensor, nn
+from torch.nn import functional
 from toy_heads import sample
 from toy_reparametrize import Conversions
 
@@ -28,7 +29,7 @@ from collab_lab import convert, open_model, prices, prune, shrink, validation_lo
 from collab_lab.cli.options import import_models, loss_warnings
 from collab_lab.export import model as export
 from collab_lab.mathematics.head_prices import head_prices
-from collab_lab.metrics.loss import say_if_guessing, say_if_guessing_valid
+from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.statistics.moments import collect
@@ -304,6 +305,35 @@ def test_a_model_that_guesses(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("no better than chance") == 1
     say_if_guessing_valid(model)
     assert caplog.text.count("no better than chance") == 2
+
+
+class Counting(nn.Module):
+    """It gives the next of four words, in turn, a probability of 2 to the power of -``bits``."""
+
+    def __init__(self, bits: float):
+        super().__init__()
+        self.bits = bits
+        self.decoder = SimpleNamespace(padding_idx=1, dictionary=SimpleNamespace(bos=lambda: 0))
+
+    def forward(self, prev_output_tokens: Tensor, **_: object) -> tuple[Tensor, None]:
+        following = functional.one_hot(4 + (prev_output_tokens - 3) % 4, 8).double()
+        return following * 2**-self.bits + (1 - following) * (1 - 2**-self.bits) / 7, None
+
+    def get_normalized_probs(self, output: Any, log_probs: bool, sample: Any) -> Tensor:
+        return output[0].log()
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(1.5, 0), (1.9, 0), (2.1, 1)])
+def test_a_model_is_compared_with_word_frequencies_in_bits(
+    bits: float, expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four words that are equally frequent take two bits each."""
+    target = torch.tensor([[4, 5, 6, 7]])
+    batch = {"net_input": {"prev_output_tokens": target.roll(1, 1)}, "target": target}
+    model = Counting(bits)
+    assert mean_bits(model, [batch]) == pytest.approx(bits)
+    say_if_guessing(SimpleNamespace(model=model, path="c.pt"), [batch])  # type: ignore[arg-type]
+    assert caplog.text.count("no better than chance") == expected
 
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_collab", "transformer_lm"])

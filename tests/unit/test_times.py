@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,19 @@ def test_seconds_of_a_cache_of_some_heads(model: Trained) -> None:
     assert times.change(cross, shape) == pytest.approx(2 / 8 * -0.3)
     shape = Shape((0, 1, 2, 3), kind=GROUPS, size=1)
     assert times.change(cross, shape) == pytest.approx(4 / 8 * -0.4)
+
+
+def test_seconds_of_a_cache_are_those_of_a_change_of_its_bits(tmp_path: Path) -> None:
+    """Of a model that rounds already: its own bits take no more time, numbers as they are do."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", OURS, cache_bits=8)
+    cross = open_model(path, toy_checkpoints.COPY).attentions["cross"][0]
+    caches = {
+        parts.cache_group(None, "cross", bits): [(1.0, x)] for bits, x in ((0, 0.3), (4, 0.1))
+    }
+    totals = {"cross heads": 8, "cross cache": 8}
+    times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, totals, {}, caches)
+    for bits, expected in ((8, 0.0), (0, 4 / 8 * 0.3), (4, 4 / 8 * 0.1)):
+        assert times.change(cross, replace(as_it_is(cross), bits=bits)) == pytest.approx(expected)
 
 
 def test_seconds_of_a_part_are_those_of_its_sites(model: Trained) -> None:
@@ -427,6 +441,20 @@ def test_times_are_measured_once(
     monkeypatch.setattr(parts, "_seconds", lambda *a: 2.0)
     assert time_parts(model, "fairseq", batch=2, folder=counted).seconds == 2
     assert len(repr(first).splitlines()) == 2
+
+
+def test_times_of_other_kinds_or_parts_are_not_taken(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(_: Any, work: Work, cuts: Any, kinds: Any) -> dict[str, Any]:
+        caches = {f"{work.batch} {[*cuts, *kinds]}": [(1.0, 0.0)]}
+        return {"seconds": 1.0, "uncut": 1.0, "turns": 1, "changes": {}, "caches": caches}
+
+    monkeypatch.setattr(parts, "_measured", measured)
+    for cuts in (["cache"], ["heads", "cache"]):
+        for kinds in (["latent"], ["collab"], ["latent", "collab"]):
+            times = time_parts(model, "fairseq", parts=cuts, kinds=kinds, folder=counted)
+            assert [*times.caches] == [f"1 {[*cuts, *kinds]}"]
 
 
 @pytest.mark.parametrize(
