@@ -140,6 +140,22 @@ def test_all_fixes_are_active():
     assert {*itertools.chain(*fix_table.FIXES.values())} == fix_table.applied
 
 
+def test_every_fault_has_a_line_of_its_own():
+    """doctor prints the table, one line for each function of these modules that fixes a fault."""
+    fixes = [*itertools.chain(*fix_table.FIXES.values())]
+    for module in {inspect.getmodule(fix) for fix in fixes}:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            signature = inspect.signature(function)
+            is_fix = not signature.parameters and signature.return_annotation == "None"
+            if is_fix and function.__module__ == module.__name__ and name[0] != "_":
+                assert function in fixes, name
+    faults = [str(fix.__doc__).splitlines()[0] for fix in fixes]
+    assert all(fault.endswith(".") for fault in faults)
+    assert len({*faults}) == len(fixes)
+    for word in ("code", "from scratch", "file", "--min-len", "another type", "16 bits"):
+        assert any(word in fault for fault in faults), word
+
+
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
     monkeypatch.setattr(fix_table, "FIXES", {"fairseq": [lambda: calls.append("a")]})
