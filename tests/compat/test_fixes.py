@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import sys
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from omegaconf import OmegaConf
 from refusals import refusing
 from toy_checkpoints import COPY
 
-from fairseq_compat import fix_table, option_fixes
+from fairseq_compat import fairseq_fixes, fix_table, option_fixes
 
 
 def unfixed(function):
@@ -203,6 +204,17 @@ def test_config_classes_are_hashable_but_no_others(module):
     assert defaults_to(inner)().inner == inner()
     with pytest.raises(ValueError, match="mutable default"):
         defaults_to(config_class("elsewhere"))
+
+
+def test_no_warnings_but_hydras_are_hidden() -> None:
+    modules = ("hydra.main", "sys", "fairseq_cli.hydra_train", "fairseq.trainer", "hydraulics")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fairseq_fixes.hide_hydras_warnings()
+        for module in modules:
+            warnings.warn_explicit(module, UserWarning, "file.py", 1, module=module)
+        warnings.warn_explicit("soon gone", DeprecationWarning, "file.py", 1, module="hydra.main")
+    assert [str(one.message) for one in found] == [*modules[3:], "soon gone"]
 
 
 # Attention
