@@ -27,6 +27,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models.transformer import transformer_decoder, transformer_encoder
 from fairseq.modules import dynamic_crf_layer, sinusoidal_positional_embedding
 from fairseq_cli import train
+from hydra._internal import utils as hydra_utils
 from interpreters import PYTHON
 from omegaconf import OmegaConf
 from refusals import refusing
@@ -215,6 +216,25 @@ def test_no_warnings_but_hydras_are_hidden() -> None:
             warnings.warn_explicit(module, UserWarning, "file.py", 1, module=module)
         warnings.warn_explicit("soon gone", DeprecationWarning, "file.py", 1, module="hydra.main")
     assert [str(one.message) for one in found] == [*modules[3:], "soon gone"]
+
+
+def test_results_and_other_errors_of_hydras_jobs_are_hydras(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As stock Hydra prints them, in one of fairseq's commands; a UserError is one line."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train"])
+    fixed, said = hydra_utils.run_and_report, []
+    for function in (fixed, unfixed(fixed)):
+        assert function(lambda: 5) == 5
+        with pytest.raises(SystemExit) as end:
+            function(lambda: {}["a key"])
+        assert end.value.code == 1
+        said.append([line for line in capsys.readouterr().err.splitlines() if line[:1] != " "])
+    assert said[0] == said[1]
+    assert "KeyError: 'a key'" in said[0]
+    with pytest.raises(SystemExit):
+        fixed(lambda: option_fixes.check_joined("@", "--remove-bpe"))
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 # Attention
