@@ -41,23 +41,36 @@ def write_exact_offsets() -> None:
 
 
 def sign_block_offsets() -> None:
-    """NumPy 2 subtracts from unsigned offsets below zero, and adds sizes of sentences in 32 bits.
+    """NumPy 2 subtracts from the unsigned offsets of blocks, also below zero.
 
     A language model with ``--past-target`` reads two words before a block, also before the first
-    one. Where every sentence is a block, fairseq keeps their lengths in 16 bits, however long they
-    are.  For BERT's data, fairseq adds the sizes of all sentences.
+    one.
     """
     import numpy as np
-    from fairseq.data.legacy import block_pair_dataset
+    from fairseq.data.token_block_dataset import TokenBlockDataset
+
+    @wrap(TokenBlockDataset, "_build_slice_indices")
+    def build(original: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes, blocks, slices = original(*args, **kwargs)
+        signed = np.int32 if slices[-1].max() < _INT32 - 1 else np.int64
+        return sizes, blocks.astype(signed), slices.astype(signed)
+
+
+def keep_long_sizes() -> None:
+    """fairseq keeps sizes of sentences in 16 bits where each is a block, however long they are."""
+    import numpy as np
     from fairseq.data.token_block_dataset import TokenBlockDataset
 
     @wrap(TokenBlockDataset, "_build_slice_indices")
     def build(original: Any, *args: Any, **kwargs: Any) -> Any:
         sizes, blocks, slices = original(*args, **kwargs)
         lengths = slices[:, 1].astype(np.int64) - slices[:, 0].astype(np.int64)
-        if lengths.max() > np.iinfo(sizes.dtype).max:  # of a sentence a block: 16 bits
-            sizes = lengths
-        signed = np.int32 if slices[-1].max() < _INT32 - 1 else np.int64
-        return sizes, blocks.astype(signed), slices.astype(signed)
+        return lengths if lengths.max() > np.iinfo(sizes.dtype).max else sizes, blocks, slices
+
+
+def add_sizes_in_64_bits() -> None:
+    """NumPy 2 adds the sizes of all sentences of BERT's data in 32 bits."""
+    import numpy as np
+    from fairseq.data.legacy import block_pair_dataset
 
     block_pair_dataset.sum = lambda sizes: int(np.sum(sizes, dtype=np.int64))

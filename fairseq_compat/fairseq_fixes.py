@@ -60,7 +60,8 @@ def make_hashable() -> None:
 
 def hide_hydras_warnings() -> None:
     """Hydra 1.3 warns of how fairseq calls it, in twenty lines that no user can change."""
-    modules = r"hydra\..*|sys$"  # sys: it blames a caller beyond the first
+    # Its caller is fairseq's command; sys is a caller beyond the first.
+    modules = r"hydra\..*|fairseq_cli\.hydra_train$|sys$"
     warnings.filterwarnings("ignore", category=UserWarning, module=modules)
 
 

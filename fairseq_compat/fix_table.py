@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import metadata
 
 from . import (
+    checkpoint_fixes,
     data_fixes,
     fairseq_fixes,
     generation_fixes,
@@ -33,20 +34,18 @@ def installed_version(distribution: str) -> str:
         return ""
 
 
-def safe_checkpoints() -> None:
-    """torch 2.6 rejects fairseq's checkpoints; fairseq can report a failed save as success."""
-    from . import checkpoints  # only now: it imports torch
-
-    checkpoints.apply()
-
-
 #: The fixes by the moment when they are applied: "start" precedes every import that is watched,
 #: "before" precedes the imports of hydra, omegaconf and fairseq, "fairseq" follows that of fairseq.
 FIXES: dict[str, tuple[Callable[[], None], ...]] = {
     "start": (messages.shorten_errors,),
     "before": (fairseq_fixes.make_hashable, fairseq_fixes.hide_hydras_warnings),
     "fairseq": (
-        safe_checkpoints,
+        checkpoint_fixes.read_settings_as_data,
+        checkpoint_fixes.load_as_data,
+        checkpoint_fixes.save_atomically,
+        checkpoint_fixes.copy_atomically,
+        checkpoint_fixes.name_files,
+        checkpoint_fixes.require_start,
         fairseq_fixes.call_self_attention_in_evaluation,
         option_fixes.name_nearest_options,
         option_fixes.require_model_and_optimizer,
@@ -67,6 +66,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         overrides.add_text_sections,
         fairseq_fixes.override_new_options,
         overrides.reject_unknown_overrides,
+        overrides.reject_wrong_values,
         overrides.reject_unknown_arguments,
         option_fixes.validate_without_options,
         fairseq_fixes.save_languages,
@@ -75,10 +75,15 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         option_fixes.check_direction,
         data_fixes.write_exact_offsets,
         data_fixes.sign_block_offsets,
+        data_fixes.keep_long_sizes,
+        data_fixes.add_sizes_in_64_bits,
         generation_fixes.block_repeated_ngrams,
         generation_fixes.give_masks_one_type,
-        generation_fixes.check_generation,
+        generation_fixes.check_constraints,
+        generation_fixes.check_alignments,
+        generation_fixes.check_min_len,
         generation_fixes.skip_overlong_lines,
+        generation_fixes.name_overlong_sentences,
         hydra_options.name_unknown_options,
         messages.shorten_hydras_errors,
     ),

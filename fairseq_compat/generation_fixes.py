@@ -75,11 +75,10 @@ def give_masks_one_type() -> None:
     )
 
 
-def check_generation() -> None:
-    """Options of a search that do not go together end in tracebacks.
+def check_constraints() -> None:
+    """--constraints in fairseq-generate, or in a search that supports none, end in a traceback.
 
-    These are ``--constraints`` in fairseq-generate, ``--print-alignment soft`` in
-    fairseq-interactive, and a ``--min-len`` above the longest translation that is allowed.
+    So does a search with constraints that gets none.
     """
     from fairseq import options
     from fairseq.search import LexicallyConstrainedBeamSearch
@@ -88,23 +87,17 @@ def check_generation() -> None:
     @wrap(options, "get_generation_parser")
     def get_generation_parser(original: Any, interactive: bool = False, **kwargs: Any) -> Any:
         parser = original(interactive, **kwargs)
-        parser.is_interactive = interactive
+        parser.has_no_constraints = not interactive
         return parser
 
     @wrap(options, "parse_args_and_arch")
     def parse_args_and_arch(original: Any, parser: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(parser, *args, **kwargs)
         parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
-        interactive = getattr(parser, "is_interactive", None)
-        if interactive is False and parsed.constraints:
+        if getattr(parser, "has_no_constraints", False) and parsed.constraints:
             todo = "use fairseq-interactive, which reads them after a tab in each line"
             raise UserError(
                 "fairseq-generate has no constraints for its sentences", "--constraints", todo
-            )
-        if interactive and parsed.print_alignment == "soft":
-            todo = "give --print-alignment hard, or use fairseq-generate"
-            raise UserError(
-                "fairseq-interactive cannot print soft alignments", "--print-alignment soft", todo
             )
         return result
 
@@ -117,6 +110,37 @@ def check_generation() -> None:
         if not given and isinstance(self.search, LexicallyConstrainedBeamSearch):
             todo = "give packed constraints: inference_step_args={'constraints': ...}"
             raise UserError("no constraints are given", "constraints", todo)
+        return original(self, models, sample, **arguments)
+
+
+def check_alignments() -> None:
+    """fairseq-interactive --print-alignment soft ends in a traceback."""
+    from fairseq import options
+
+    @wrap(options, "get_generation_parser")
+    def get_generation_parser(original: Any, interactive: bool = False, **kwargs: Any) -> Any:
+        parser = original(interactive, **kwargs)
+        parser.has_no_soft_alignments = interactive
+        return parser
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, parser: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(parser, *args, **kwargs)
+        parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
+        if getattr(parser, "has_no_soft_alignments", False) and parsed.print_alignment == "soft":
+            todo = "give --print-alignment hard, or use fairseq-generate"
+            raise UserError(
+                "fairseq-interactive cannot print soft alignments", "--print-alignment soft", todo
+            )
+        return result
+
+
+def check_min_len() -> None:
+    """A --min-len above the longest translation that is allowed ends in a traceback."""
+    from fairseq.sequence_generator import SequenceGenerator
+
+    @wrap(SequenceGenerator, "generate")
+    def generate(original: Any, self: Any, models: Any, sample: Any, **arguments: Any) -> Any:
         source = sample["net_input"].get("src_tokens")
         if source is not None and not self.match_source_len:
             longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
@@ -129,10 +153,9 @@ def check_generation() -> None:
 def skip_overlong_lines() -> None:
     """fairseq-interactive ends at a line that is longer than the model's limit or --max-tokens.
 
-    Here it skips the line and says so.  Other commands, which read a whole text, end with one line.
+    Here it skips the line and says so.
     """
     from fairseq import utils
-    from fairseq.data import data_utils
     from fairseq.tasks import FairseqTask
 
     @wrap(FairseqTask, "get_interactive_tokens_and_lengths")
@@ -163,8 +186,18 @@ def skip_overlong_lines() -> None:
                 message = "line %d is not translated: it has %d tokens, and the limit is %s"
                 logger.warning(message, line, size, max_positions)
             return kept
+        return original(self, indices, dataset, max_positions, ignore_invalid_inputs)
+
+
+def name_overlong_sentences() -> None:
+    """A sentence of a data folder beyond the model's limit or --max-tokens ends in a traceback."""
+    from fairseq.data import data_utils
+    from fairseq.tasks import FairseqTask
+
+    @wrap(FairseqTask, "filter_indices_by_size")
+    def filter_indices_by_size(original: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(self, indices, dataset, max_positions, ignore_invalid_inputs)
+            return original(*args, **kwargs)
         except Exception as error:
             if not str(error).startswith("Size of sample"):
                 raise

@@ -27,14 +27,11 @@ _given: ContextVar[tuple[Any, bool]] = ContextVar("_given", default=(None, False
 def reject_unknown_overrides() -> None:
     """--model-overrides and the hub ignore options that the model does not have.
 
-    A value of another type ends in a traceback.
-
     In a command that has a task of its own, for example fairseq-generate, only options of the model
     have an effect.  Models of fairseq that contain other models override the options of these; such
     overrides are left alone.
     """
     from fairseq import checkpoint_utils
-    from omegaconf import ValidationError
 
     @wrap(checkpoint_utils, "load_model_ensemble_and_task")
     def load_ensemble(
@@ -48,9 +45,6 @@ def reject_unknown_overrides() -> None:
         token = _given.set((arg_overrides, task is not None))
         try:
             return original(filenames, arg_overrides, task, *args, **kw)
-        except ValidationError as error:
-            problem = f"the option {error.full_key} cannot have this value: {first_line(error)}"
-            raise UserError(problem, " or ".join(filenames)) from error
         finally:
             _given.reset(token)
 
@@ -63,6 +57,20 @@ def reject_unknown_overrides() -> None:
         if arg_overrides and arg_overrides is given and state.get("cfg") is not None:
             check_overrides(arg_overrides, state["cfg"], path, is_for_model)
         return state
+
+
+def reject_wrong_values() -> None:
+    """--model-overrides and the hub end in a traceback at a value of another type."""
+    from fairseq import checkpoint_utils
+    from omegaconf import ValidationError
+
+    @wrap(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_ensemble(original: Any, filenames: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(filenames, *args, **kwargs)
+        except ValidationError as error:
+            problem = f"the option {error.full_key} cannot have this value: {first_line(error)}"
+            raise UserError(problem, " or ".join(filenames)) from error
 
 
 def override_parts() -> None:

@@ -105,6 +105,9 @@ def test_scores_are_complete(finished: Path) -> None:
     made = ("command", "seed", "hardware", "date", "checkpoint_rule")
     made += ("commit", "trained_at_commit") if commit() else ()  # None outside a clone
     assert all(record[name] for name in made), "how it was made"
+    assert record["at_length_limit"]
+    said = f"{record['at_length_limit']} of 50 translations"
+    assert said in (finished / "key_dim-8" / "train.log").read_text()
     assert record["train_seconds"] >= 0
     assert record["translate_seconds"] > 0
     assert (found["beam"], found["sentences"]) == (2, 50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,21 @@ def test_blocks_of_language_models(mode: str) -> None:
     items = [blocks[index] for index in range(len(blocks))]
     assert torch.cat([target for _, target, _ in items]).tolist() == [5, 2, 2, 6, 7, 2]
     assert all(len(source) == len(target) for source, target, _ in items)
+
+
+@pytest.mark.parametrize("mode", ["none", "complete", "eos"])
+def test_blocks_without_a_fault_are_stocks(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words, the words that they predict, and sizes; nothing is read before a block."""
+    lines = [torch.tensor(line) for line in ([5, 8, 9, 2], [6, 2], [7, 5, 2])]
+
+    def blocks() -> tuple[list[list[int]], list[int]]:
+        made = TokenBlockDataset(lines, [4, 2, 3], 4, 1, 2, break_mode=mode)
+        return [made[index].tolist() for index in range(len(made))], [*map(int, made.sizes)]
+
+    ours, build = blocks(), inspect.unwrap(TokenBlockDataset._build_slice_indices)
+    monkeypatch.setattr(TokenBlockDataset, "_build_slice_indices", staticmethod(build))
+    assert blocks() == ours
+    assert BlockPairDataset.__init__.__globals__["sum"](np.array([3, 4])) == sum([3, 4])
 
 
 def test_sizes_of_sentences_above_16_bits() -> None:

@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import sys
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models.transformer import transformer_decoder, transformer_encoder
 from fairseq.modules import dynamic_crf_layer, sinusoidal_positional_embedding
 from fairseq_cli import train
+from hydra._internal import utils as hydra_utils
 from interpreters import PYTHON
 from omegaconf import OmegaConf
 from refusals import refusing
 from toy_checkpoints import COPY
 
-from fairseq_compat import fix_table, option_fixes
+from fairseq_compat import fairseq_fixes, fix_table, option_fixes
 
 
 def unfixed(function):
@@ -140,6 +142,22 @@ def test_all_fixes_are_active():
     assert {*itertools.chain(*fix_table.FIXES.values())} == fix_table.applied
 
 
+def test_every_fault_has_a_line_of_its_own():
+    """doctor prints the table, one line for each function of these modules that fixes a fault."""
+    fixes = [*itertools.chain(*fix_table.FIXES.values())]
+    for module in {inspect.getmodule(fix) for fix in fixes}:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            signature = inspect.signature(function)
+            is_fix = not signature.parameters and signature.return_annotation == "None"
+            if is_fix and function.__module__ == module.__name__ and name[0] != "_":
+                assert function in fixes, name
+    faults = [str(fix.__doc__).splitlines()[0] for fix in fixes]
+    assert all(fault.endswith(".") for fault in faults)
+    assert len({*faults}) == len(fixes)
+    for word in ("code", "from scratch", "file", "--min-len", "another type", "16 bits"):
+        assert any(word in fault for fault in faults), word
+
+
 def test_fixes_are_applied_once(monkeypatch):
     calls = []
     monkeypatch.setattr(fix_table, "FIXES", {"fairseq": [lambda: calls.append("a")]})
@@ -187,6 +205,36 @@ def test_config_classes_are_hashable_but_no_others(module):
     assert defaults_to(inner)().inner == inner()
     with pytest.raises(ValueError, match="mutable default"):
         defaults_to(config_class("elsewhere"))
+
+
+def test_no_warnings_but_hydras_are_hidden() -> None:
+    modules = ("hydra.main", "sys", "fairseq_cli.hydra_train", "fairseq.trainer", "hydraulics")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fairseq_fixes.hide_hydras_warnings()
+        for module in modules:
+            warnings.warn_explicit(module, UserWarning, "file.py", 1, module=module)
+        warnings.warn_explicit("soon gone", DeprecationWarning, "file.py", 1, module="hydra.main")
+    assert [str(one.message) for one in found] == [*modules[3:], "soon gone"]
+
+
+def test_results_and_other_errors_of_hydras_jobs_are_hydras(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As stock Hydra prints them, in one of fairseq's commands; a UserError is one line."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train"])
+    fixed, said = hydra_utils.run_and_report, []
+    for function in (fixed, unfixed(fixed)):
+        assert function(lambda: 5) == 5
+        with pytest.raises(SystemExit) as end:
+            function(lambda: {}["a key"])
+        assert end.value.code == 1
+        said.append([line for line in capsys.readouterr().err.splitlines() if line[:1] != " "])
+    assert said[0] == said[1]
+    assert "KeyError: 'a key'" in said[0]
+    with pytest.raises(SystemExit):
+        fixed(lambda: option_fixes.check_joined("@", "--remove-bpe"))
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 # Attention

@@ -14,7 +14,7 @@ import pytest
 import torch
 import toy
 import toy_checkpoints
-from commands import USER_DIR, succeed
+from commands import REPOSITORY, USER_DIR, succeed
 from toy_checkpoints import COPY
 
 from collab_lab.trained.checkpoint import open_model
@@ -25,18 +25,22 @@ pytestmark = pytest.mark.slow
 MODES = ("without", "with", "twin")
 #: Runs commands, each in a process of its own, without most of the fixes.
 SCRIPT = """
-import json, os, sys, torch._dynamo  # imported once, and not by every command
+import importlib, json, os, sys, torch._dynamo  # imported once, and not by every command
 from fairseq_compat import fix_table
 NEEDED = "make_hashable", "call_self_attention_in_evaluation", "block_repeated_ngrams"
 for moment, fixes in fix_table.FIXES.items():
     fix_table.FIXES[moment] = tuple(fix for fix in fixes if fix.__name__ in NEEDED)
-from fairseq_cli import generate, interactive, train
+from fairseq_cli import generate, interactive, train, validate
 for out, name, *options in json.load(sys.stdin):
     if os.fork() == 0:
         for number in (1, 2):
             os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
         sys.argv = [name, *options]
-        globals()[name.removeprefix("fairseq-")].cli_main()
+        if name == "python":
+            exec(options[1], {"__name__": "__main__"})
+        else:
+            command = name.removeprefix("fairseq-").replace("-", "_")
+            importlib.import_module("fairseq_cli." + command).cli_main()
         sys.stdout.flush()
         os._exit(0)
     if os.wait()[1]:
@@ -187,3 +191,83 @@ def test_training(name: str, trained: Path) -> None:
     for weight, value in without["model"].items():
         same = torch.equal(value, with_fixes["model"][weight])
         assert same or weight.endswith("_float_tensor"), weight
+    averages = without["extra_state"].get("ema") or {}
+    assert bool(averages) == (name == "averages")
+    for weight, value in averages.items():
+        same = torch.equal(value, with_fixes["extra_state"]["ema"][weight])
+        assert same or weight.endswith("_float_tensor"), weight
+
+
+# fairseq-hydra-train, fairseq-validate, the hub
+
+HYDRA = [
+    *("fairseq-hydra-train", "--config-dir", REPOSITORY / "configs"),
+    *("--config-name=experiment/demo", "model=vanilla", "common.user_dir=null", "common.cpu=true"),
+    *("task.source_lang=en", "task.target_lang=de", f"task.data={COPY}", "model.dropout=0"),
+    *("dataset.max_tokens=200", "optimization.max_update=4", "lr_scheduler.warmup_updates=2"),
+    *(f"++model.{name}={size}" for name, size in toy.SIZES.items()),
+    "checkpoint.no_epoch_checkpoints=true",
+]
+VALIDATE = ["fairseq-validate", COPY, "--task=translation", "--max-tokens=200", "--cpu"]
+#: A model of the hub, from a checkpoint whose configuration has all of its sections.
+HUB = """
+import sys
+from fairseq.hub_utils import GeneratorHubInterface, from_pretrained
+folder, data = sys.argv[-2:]
+opened = from_pretrained(folder, "one.pt", data, bpe="characters")
+hub = GeneratorHubInterface(opened["args"], opened["task"], opened["models"])
+print("bpe", hub.apply_bpe("a b"))
+for tokens in hub.generate([hub.encode("w1 w2"), hub.binarize("w3 w7 w4")], beam=3, max_len_b=8):
+    print(*((beam["tokens"].tolist(), round(beam["score"].item(), 4)) for beam in tokens))
+print(hub.translate(["w1 w2", "w7"], beam=2, lenpen=0.5, max_len_b=5))
+"""
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file for each mode of each command; that of Hydra's trainings is next to their folders."""
+    folder = tmp_path_factory.mktemp("others")
+    stock = pair(folder, "one")["without"]
+    jobs: list[Job] = []
+    for mode in MODES[:2]:
+        out = [f"checkpoint.save_dir={folder / mode}", f"hydra.run.dir={folder / 'logs'}"]
+        jobs.append((mode, folder / f"hydra {mode}", [*HYDRA, *out]))
+        jobs.append((mode, folder / f"validate {mode}", [*VALIDATE, "--path", stock]))
+        jobs.append((mode, folder / f"hub {mode}", ["python", "-c", HUB, folder, COPY]))
+    run(jobs)
+    return folder
+
+
+def test_training_by_hydra(others: Path) -> None:
+    without, with_fixes = (
+        checkpoints.read(others / mode / "checkpoint_last.pt") for mode in MODES[:2]
+    )
+    assert with_fixes["optimizer_history"][-1]["num_updates"] == 4
+    assert with_fixes["extra_state"]["val_loss"] == without["extra_state"]["val_loss"]
+    for weight, value in without["model"].items():
+        same = torch.equal(value, with_fixes["model"][weight])
+        assert same or weight.endswith("_float_tensor"), weight
+
+
+def test_warnings_of_hydra(others: Path) -> None:
+    without, with_fixes = ((others / f"hydra {mode}").read_text() for mode in MODES[:2])
+    warned = re.compile(r"^(sys|\S*/hydra\S*):\d+: UserWarning", re.MULTILINE)
+    assert warned.search(without)
+    assert not warned.search(with_fixes)
+
+
+def test_validation(others: Path) -> None:
+    """Loss and perplexity of the validation set, and the rest but for its times."""
+    without, with_fixes = (
+        re.findall(r"\| ((?:loss|nll_loss|ppl|num_updates) [\d.]+)", file.read_text())
+        for file in (others / f"validate {mode}" for mode in MODES[:2])
+    )
+    assert without[0].startswith("loss ")
+    assert with_fixes == without
+
+
+def test_the_hub(others: Path) -> None:
+    without, with_fixes = ((others / f"hub {mode}").read_text() for mode in MODES[:2])
+    kept = [line for line in without.splitlines() if line.startswith(("bpe ", "(", "["))]
+    assert len(kept) == 4
+    assert [line for line in with_fixes.splitlines() if line in kept] == kept

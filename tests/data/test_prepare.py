@@ -19,6 +19,7 @@ from text_tools import (
     error_line,
     manifest,
     names,
+    numbers_said,
     options,
     prepare_text,
     replace_line,
@@ -69,10 +70,15 @@ def test_like_another_folder(kind: str, corpus: Path, tmp_path: Path) -> None:
     first, text = tmp_path / "first", write_corpus(tmp_path / "text", seed=2)
     prepare_text(corpus, first, subwords=kind)
     replace_line(text / "test.de", 1, b"Xylophone .")
+    replace_line(text / "test.de", 2, "Bu\u0308 Lo .".encode())  # letters apart from their accents
+    replace_line(text / "test.de", 3, "Ba\u2581lo .".encode())  # sentencepiece's own sign
     for path in (*text.glob("train.*"), *text.glob("valid.*")):
         path.unlink()
     done = run("prepare", *options(text, tmp_path / "tests")[:-2], "--like", first)
     assert done.returncode == 0, done.stderr
+    assert numbers_said(done.stdout, "test", "accents") == [1]
+    assert numbers_said(done.stdout, "test", "come back") == [1] * (kind == SENTENCEPIECE)
+    assert not numbers_said(done.stdout, "test1", "")
     before, made = manifest(first)["outputs"], manifest(tmp_path / "tests")
     model = "code" if kind == SUBWORD_NMT else "spm.model"
     for name in (model, "dict.en.txt", "dict.de.txt"):

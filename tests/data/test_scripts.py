@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from fairseq.data import Dictionary, indexed_dataset
 from refusals import refusing
-from text_tools import manifest, prepare_text
+from text_tools import manifest, numbers_said, prepare_text
 
 from collab_common.encodings import is_misread
 from collab_lab.metrics.translation_scores import score
@@ -58,7 +58,9 @@ def translated(folder: Path, split: str, lang: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_any_text_comes_back_from_its_subwords(tmp_path: Path) -> None:
+def test_any_text_comes_back_from_its_subwords(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Or the line is counted: one with sentencepiece's own sign, one with letters never seen."""
     text = tmp_path / "text"
     text.mkdir()
@@ -71,6 +73,7 @@ def test_any_text_comes_back_from_its_subwords(tmp_path: Path) -> None:
         write_lines(text / f"{split}.en", sources + ["a e ."] * len(more))
         write_lines(text / f"{split}.de", lines + more)
     assert prepare_text(text, tmp_path / "bin", vocab_size=700) is not None
+    said = capsys.readouterr().out
     for split, more in (("valid", []), ("test", odd)):
         found = translated(tmp_path / "bin", split, "de")
         assert [" ".join(line.split()) for line in lines] == found[: len(lines)]
@@ -79,6 +82,8 @@ def test_any_text_comes_back_from_its_subwords(tmp_path: Path) -> None:
         assert not set(found[len(lines) :]) & set(more)
         report = manifest(tmp_path / "bin")["sets"][split]
         assert report["altered"] + report["unknown"] == len(more)
+        assert numbers_said(said, split, "come back") == [len(more) - 1] * bool(more)
+        assert numbers_said(said, split, "accents") == [report["decomposed"]]
     assert (report["first_altered"], report["first_unknown"]) == (odd[0], "\u2d30\u2d31")
     apart = sum(not unicodedata.is_normalized("NFC", line) for line in (*lines, *sources))
     assert report["decomposed"] == apart > 0

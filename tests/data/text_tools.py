@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -77,6 +78,16 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+def numbers_said(output: str, split: str, fault: str) -> list[int]:
+    """The numbers of lines of a set with a fault, from the warnings that `prepare` prints."""
+    warnings = re.findall(r"^warning: ([\d,]+) of [\d,]+ lines of the set (\S+) (.*)", output, re.M)
+    return [
+        int(number.replace(",", ""))
+        for number, name, words in warnings
+        if name == split and fault in words
+    ]
 
 
 def options(text: Path, out: Path) -> list[object]:

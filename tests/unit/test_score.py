@@ -16,6 +16,8 @@ from omegaconf import OmegaConf
 from refusals import refusing, wrong_usage
 
 from collab_lab.cli.score import main
+from collab_lab.metrics.generate import Translations
+from collab_lab.runs import score
 from collab_lab.runs.from_checkpoint import configuration
 from collab_lab.runs.length_limit import FAIRSEQ_LIMIT, LENGTH_LIMIT, in_training, limit_lengths
 from collab_lab.runs.record import Record
@@ -56,8 +58,29 @@ def record_of(checkpoint: Path, corpus: Path, run: Path, *chosen: str) -> tuple[
     return record, (run / "translations.txt").read_text().splitlines()
 
 
+@pytest.mark.parametrize("at_limit", [0, 2, 3])
+def test_more_than_a_hundredth_of_translations_at_the_limit(
+    at_limit: int,
+    unequal: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of 200 translations; a sweep and `score --run` warn, and the record has the number."""
+    made = Translations(["a"] * 200, ["a"] * 200, at_limit)
+    monkeypatch.setattr(score, "translate", lambda *_: made)
+    monkeypatch.setattr(score, "score_translations", lambda *_: ({}, made.hypotheses))
+    config, run = configuration(unequal, corpus, {}, cpu=True), Run(tmp_path)
+    facts = score.translation(run, config, open_model(unequal, corpus), "test")
+    assert facts["at_length_limit"] == at_limit
+    assert (f"{at_limit} of 200 translations" in caplog.text) == (at_limit > 2)
+
+
 @pytest.mark.slow
-def test_the_record_says_how_it_was_made(unequal: Path, corpus: Path, tmp_path: Path) -> None:
+def test_the_record_says_how_it_was_made(
+    unequal: Path, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     chosen = ["generation.beam=2", "generation.lenpen=0.6", "common_eval.post_process=letter"]
     record, text = record_of(unequal, corpus, tmp_path / "run", *chosen, "method=mine")
     search = {"beam": 2, "lenpen": 0.6}
@@ -67,6 +90,7 @@ def test_the_record_says_how_it_was_made(unequal: Path, corpus: Path, tmp_path: 
     assert record.heads_by_type == {"encoder": [4, 4], "decoder": [2, 1], "cross": [4, 4]}
     assert (record.averaged, record.checkpoint_rule) == ([unequal.name], "given")
     assert record.at_length_limit
+    assert f"{record.at_length_limit} of {record.sentences} translations" in caplog.text
     assert record.translate_seconds
     assert (record.translate_threads, record.translate_jobs) == (1, 1)
     assert record.translate_hardware == record.hardware

@@ -50,6 +50,14 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert "no common seed" in markdown(table)
 
 
+def test_the_text_that_was_scored_is_named(tmp_path: Path) -> None:
+    """Tokens of the user's own, as sacreBLEU's signature says, or text."""
+    for tokenizer, is_tokens in (("none", True), ("13a", False)):
+        write_run(tmp_path / tokenizer, "collab", 64, bleu_signature=f"tok:{tokenizer}|version:2")
+        text = markdown(read(tmp_path / tokenizer))
+        assert ("your tokens" in text, "detokenised" in text) == (is_tokens, not is_tokens)
+
+
 def test_the_cache_and_its_share(tmp_path: Path) -> None:
     """Keys and values together; the share is the record's."""
     cached = {"key_bytes_per_source_token": 64, "value_bytes_per_source_token": 128}
