@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

@@ -623,13 +623,9 @@ def test_a_plan_builds_one_model(
     assert len(models) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
 def test_heads_with_gates_and_groups(arch: str, tmp_path: Path) -> None:
-    checkpoint = toy_checkpoints.write(tmp_path / "c.pt", arch)
-    out = [str(checkpoint), str(COPY), "--cpu", "--sentences=20"]
-    assert main(["shrink", *out, "--parameters=0.8", "--out", str(tmp_path / "o.pt")]) == 0
-    model = open_model(checkpoint, COPY)
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch), COPY)
     assert shrink(model, cache=0.3, sentences=20).plan.sizes
 
 
@@ -879,6 +875,10 @@ SHARED = {
 }
 
 
+#: One of each family.
+FAMILIES = ("transformer_collab", "transformer_grouped_query", "transformer_latent")
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_heads_that_share_are_removed_exactly(name: str, tmp_path: Path) -> None:
     """As if their outputs were 0: a head, a group, and all heads of the encoder's first layer."""
@@ -930,7 +930,7 @@ def test_a_group_is_not_torn(tmp_path: Path) -> None:
     assert {count % 2 for layers in result.model.heads.values() for count in layers} == {0}
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", [*FAMILIES, "transformer_latent shared"])
 def test_a_converted_model_is_cut_further(name: str, tmp_path: Path) -> None:
     """Heads, units, and the bits of its cache."""
     arch = name.split()[0]
