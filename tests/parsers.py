@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +37,3 @@ def parser_of(name: str) -> tuple[argparse.ArgumentParser, Callable[[list[str]],
         with pytest.raises(Found) as found:
             main([])
     return found.value.args  # type: ignore[return-value]
-
-
-def options_of(name: str) -> set[str]:
-    """The options that the usage of ``fairseq-collab NAME`` has."""
-    return {*re.findall(r"--[a-z][\w-]*", parser_of(name)[0].format_usage())}

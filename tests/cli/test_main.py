@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from parsers import OURS, options_of
 from refusals import wrong_usage
 from run_folders import write_sweep
 
@@ -86,10 +85,6 @@ def test_a_closed_pipe_ends_quietly(unbuffered: str) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.split() == ["fairseq-collab", version("fairseq-collab")]
-
-
-def test_an_unknown_command_lists_the_commands() -> None:
-    assert run_without_torch("nothing").stderr.endswith(", table, vote\n")
 
 
 def test_help_needs_no_torch_and_names_the_command_as_typed() -> None:
@@ -208,8 +203,6 @@ COMMANDS = {
     "table runs --out .": "table.md",
     "vote m.pt . --out m.pt": "m.pt",
 }
-#: They resume what is in their folder, and reject a folder of something else.
-RESUMING = {"sweep", *(name for name in OURS if name.startswith("data "))}
 
 
 @pytest.fixture
@@ -245,8 +238,3 @@ def test_no_name_of_a_checkpoint(
 def test_force(folder: Path) -> None:
     assert main(["table", "runs", "--out", ".", "--force"]) == 0
     assert main(["table", "runs", "--out", "."]) == 1
-
-
-def test_every_command_that_writes_is_tried() -> None:
-    writing = {name for name in OURS if "--out" in options_of(name)}
-    assert writing == {command.split()[0] for command in COMMANDS} | RESUMING

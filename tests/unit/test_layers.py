@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from collab_lab.cli import main
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Each package, and which others it may import.
 PACKAGES = {
@@ -109,14 +107,6 @@ def test_modules_do_not_import_each_other_in_circles(imported: dict[str, set[str
     list(TopologicalSorter(alone).static_order())  # a CycleError names the modules
 
 
-def test_commands_are_modules_that_exist() -> None:
-    """The table names modules in strings, which are imported when they are called."""
-    for name in {**main.COMMANDS, **main.DATA}:
-        if name not in ("data", "configs"):
-            path = REPOSITORY / main.module_of(name).replace(".", "/")
-            assert path.with_suffix(".py").is_file()
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_those_they_may(imported: dict[str, set[str]], package: str) -> None:
     for module in within(imported, package):
@@ -142,10 +132,3 @@ def test_scores_need_no_preparation_of_text(imported: dict[str, set[str]]) -> No
     found = reached(imported, "collab_lab.runs.score")
     assert {"collab_common.errors", "collab_lab.trained.checkpoint", "fairseq"} <= found
     assert not within(found, "data_prep")
-
-
-def test_imports_are_followed(imported: dict[str, set[str]]) -> None:
-    """One through another module, and one in a package's ``__init__``."""
-    for module in ("collab_lab.trained.attentions", "collab_lab.metrics"):
-        changed = {**imported, module: {*imported[module], "data_prep.check"}}
-        assert within(reached(changed, "collab_lab.runs.score"), "data_prep"), module

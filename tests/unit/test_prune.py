@@ -219,14 +219,6 @@ def changed(source: Trained, change: str) -> Trained:
     return collab_lab.convert(source, "latent", by_type=by_type, sentences=9).model
 
 
-def test_a_rounded_cache_stays_rounded(tmp_path: Path) -> None:
-    options = {"cache_bits": "8", "cache_bits_in_cross": "4,0"}
-    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **options)
-    changed(open_model(path, toy_checkpoints.COPY), "prune").save(tmp_path / "result.pt")
-    found = open_model(tmp_path / "result.pt", toy_checkpoints.COPY)
-    assert [a.module.cache_bits for a in attentions(found.model)] == [0, 0, 8, 8, 4, 0]
-
-
 @pytest.mark.parametrize("change", ["prune", "convert"])
 def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> None:
     """Through fairseq's parser."""

@@ -148,7 +148,6 @@ def test_a_length_that_is_not_read(unequal: Path, corpus: Path) -> None:
         "bleu=99", "commit=abc", "heads_by_type=x", "cache_share=1",
         # Values that change nothing, or cannot be.
         "generation.max_len_a=-1", "generation.max_len_b=-5",
-        "generation.no_repeat_ngram_size=-2", "generation.diverse_beam_groups=2",
         # Values that are none.
         "common.seed=true", "generation.beam=many", "generation.beam=1.5", "generation.beam=null",
         "generation.sampling=2", "dataset.max_tokens_valid=many", "generation.lenpen=false",

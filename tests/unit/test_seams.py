@@ -17,13 +17,13 @@ from omegaconf import OmegaConf
 from refusals import refusing, wrong_usage
 from run_folders import write_run
 
-from collab_lab import average_checkpoints, open_model, shrink
+from collab_lab import average_checkpoints, open_model
 from collab_lab.cli import score
 from collab_lab.cli.main import main
 from collab_lab.export import model as export
 from collab_lab.heads import stages
 from collab_lab.runs import config_folder
-from collab_lab.runs.checks import check_generation, check_kept
+from collab_lab.runs.checks import check_generation
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
@@ -64,14 +64,6 @@ def test_sentences_of_prices_are_those_that_there_are(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     number = len(dataset_of(model, "valid"))
     assert stages.price(model, "valid", 10 * number)["price"] == {"sentences": number}
-
-
-def test_a_model_that_python_shrank_says_so(tmp_path: Path) -> None:
-    """As that of the command does, in ``cost`` and in records."""
-    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
-    small = shrink(model, heads=0.9, sentences=9)
-    small.model.save(tmp_path / "small.pt")
-    assert open_model(tmp_path / "small.pt", toy_checkpoints.COPY).shrunk
 
 
 def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
@@ -182,14 +174,6 @@ def test_subwords_of_no_kind() -> None:
 def test_options_that_no_run_reads(word: str) -> None:
     with refusing(word.lstrip("+~").partition("=")[0]):
         plan(config_folder() / "experiment" / "decide.yaml", [word])
-
-
-@pytest.mark.parametrize("option", ["no_save", "no_last_checkpoints"])
-def test_a_training_that_keeps_nothing(option: str) -> None:
-    options = {"no_save": False, "no_last_checkpoints": False, "keep_last_epochs": -1}
-    check_kept(OmegaConf.create({"checkpoint": options}))
-    with refusing(f"checkpoint.{option}"):
-        check_kept(OmegaConf.create({"checkpoint": {**options, option: True}}))
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,11 @@ from collab_lab.shrinking.price_list import Point
 from collab_lab.shrinking.shape import model_costs
 from collab_lab.shrinking.shrink import CUT_BY, cheapest_model, shrink
 from collab_lab.statistics import moments as statistics
-from collab_lab.statistics.moments import Statistics, memory_needed
+from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, without_checkpointing
 from collab_lab.trained.rebuilt import model_problems
 from collab_lab.trained.sentences import samples
-
-HALF = [torch.float16, torch.bfloat16]
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +65,13 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_class_of_a_plug_in_is_not_built_anew_as_another(
-    change: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may compute something else, though it has the weights of the class it is derived from."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = opened(tmp_path, arch)
+    model = opened(tmp_path, "transformer_headsize_n")
     model.model.__class__ = type("Scaled", (type(model.model),), {})
     with refusing("Scaled", "c.pt"):
         CHANGES[change](model)
@@ -92,30 +89,15 @@ def test_layers_that_are_one_module_are_not_two(
         CHANGES[change](model)
 
 
-def test_a_single_weight_of_two_layers(tmp_path: Path) -> None:
-    model = opened(tmp_path)
-    first, second = model.model.encoder.layers
-    second.fc1.weight = first.fc1.weight
-    with refusing("encoder.layers.0 and encoder.layers.1"):
-        shrink(model, parameters=0.7, sentences=9)
-
-
-@pytest.mark.parametrize("targets", [{"parameters": 0.7}, {"cache": 0.3}, {"heads": 0.5}])
-def test_a_model_that_misses_a_target_is_an_error(
-    targets: dict[str, float],
-    tmp_path: Path,
-    model: Trained,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_model_that_misses_a_target_is_not_written(
+    tmp_path: Path, model: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the plan promised, and nothing is written."""
+    """Whatever the plan promised."""
     monkeypatch.setattr(apply, "apply_cuts", lambda evidence, plan: (evidence.trained, plan))
     monkeypatch.setattr(apply, "refit_if_better", lambda *_: 0.0)
-    (name, share), out = *targets.items(), tmp_path / "o.pt"
-    words = [str(model.path), str(COPY), f"--{name}={share}", "--cpu", "--sentences=9"]
-    assert main(["shrink", *words, f"--out={out}"]) == 1
-    assert not out.exists()
-    with refusing(name, f"{share:.1%}"):
-        shrink(model, **targets, sentences=9)
+    words = [str(model.path), str(COPY), "--parameters=0.7", "--cpu", "--sentences=9"]
+    assert main(["shrink", *words, f"--out={tmp_path / 'o.pt'}"]) == 1
+    assert not (tmp_path / "o.pt").exists()
 
 
 class Pointer(TransformerModel):
@@ -143,20 +125,19 @@ def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
 # ---- precision -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
-def test_half_precision_stays(change: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_half_precision_stays(change: str, tmp_path: Path) -> None:
     """In the file, whose loss is the one that is measured; embeddings that are one stay one."""
     path = toy_checkpoints.write(tmp_path / "c.pt", share_decoder_input_output_embed=True)
     state = torch.load(path, weights_only=False)
-    state["model"] = {name: weight.to(dtype) for name, weight in state["model"].items()}
+    state["model"] = {name: weight.half() for name, weight in state["model"].items()}
     torch.save(state, path)
     model = open_model(path, COPY)
     assert next(model.model.parameters()).dtype == torch.float32
     result = CHANGES[change](model).model
     result.save(tmp_path / "o.pt")
     saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
-    assert {w.dtype for w in saved.values() if w.is_floating_point()} == {dtype}
+    assert {w.dtype for w in saved.values() if w.is_floating_point()} == {torch.float16}
     tied = (saved[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
     assert len({weight.data_ptr() for weight in tied}) == 1
     assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
@@ -197,13 +178,6 @@ def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) ->
     model.model.decoder.layers[0].fc1.bias.data[0] = 1e6
     with refusing("decoder.layers.0.fc1.bias"):
         prune(model, 3, random=1, sentences=9, refit=False)
-
-
-def test_single_precision_stays(model: Trained, found: Evidence, tmp_path: Path) -> None:
-    result = shrink(model, heads=0.5, evidence=found).model
-    result.save(tmp_path / "o.pt")
-    saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
-    assert saved["decoder.layers.0.fc1.weight"].dtype == torch.float32
 
 
 # ---- what is least -------------------------------------------------------------------------------
@@ -295,11 +269,6 @@ def test_prices_of_gates_and_groups_serve_every_command(arch: str, tmp_path: Pat
     used = [*read, f"--prices={tmp_path / 'p'}"]
     assert main(["shrink", *used, "--heads=0.5", "--out", str(tmp_path / "s.pt")]) == 0
     assert main(["prune", *used, "--remove=3", "--out", str(tmp_path / "r.pt")]) == 0
-    model = open_model(path, COPY)
-    priced = prices(model, sentences=9)
-    assert prune(model, 3, sentences=9, statistics=priced.statistics).price == pytest.approx(
-        prune(model, 3, sentences=9).price
-    )
 
 
 @pytest.mark.slow
@@ -378,23 +347,6 @@ def test_more_than_was_asked_for_is_said() -> None:
 
 
 # ---- memory and time -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cuts", [("heads",), ("units",), ("heads", "units", "cache")])
-def test_the_estimate_of_memory_is_near_what_is_kept(cuts: tuple[str, ...], tmp_path: Path) -> None:
-    """All statistics, and those with a ridge."""
-    model = opened(tmp_path, encoder_ffn_embed_dim=64, decoder_ffn_embed_dim=48)
-    collected = statistics.collect_all(model, samples(model, "train", 300), parts=cuts)
-    every = [*collected.attentions.values(), *collected.units.values()]
-    kept = sum(one.numel() for of_it in every for one in vars(of_it).values())
-    if "cache" in cuts:
-        again = [of_it.ridged() for of_it in collected.attentions.values()]
-        others = ("half_fishers", "half_covariances", "inputs", "value_mean")
-        kept += sum(
-            one.numel() for of_it in again for n, one in vars(of_it).items() if n not in others
-        )
-    kept += 4 * 64**2 if "units" in cuts else 0
-    assert 0.5 < 8 * kept / memory_needed(model, cuts) < 1.1
 
 
 def test_too_little_memory_is_an_error_before_the_work(
