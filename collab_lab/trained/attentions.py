@@ -236,8 +236,17 @@ def hooked(model: nn.Module, hook: Callable[[Attention], Any]) -> Iterator[None]
 
     Args:
         hook: adds the hook to one attention and returns the hook's handle.
+
+    Raises:
+        UserError: one module is at two places, so that the calls of one would count as the other's.
     """
+    found = attentions(model)
+    place: dict[int, Attention] = {}
+    for attention in found:
+        if (first := place.setdefault(id(attention.module), attention)) is not attention:
+            problem = f"{first.name} and {attention.name} are one module"
+            raise UserError(f"{problem}, so what each of them does cannot be told apart")
     with ExitStack() as hooks:
-        for attention in attentions(model):
+        for attention in found:
             hooks.enter_context(hook(attention))
         yield

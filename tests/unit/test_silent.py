@@ -171,6 +171,16 @@ def test_normalised_latents_are_no_linear_maps(
         use(model, tmp_path / "out")
 
 
+def test_one_module_at_two_places(tmp_path: Path) -> None:
+    """Both layers would have the numbers of the second one."""
+    model = model_of(tmp_path / "c.pt")
+    for stack in (model.model.encoder, model.model.decoder):
+        stack.layers[1] = stack.layers[0]
+    assert validation_loss(model) > 0
+    with refusing("encoder.layers.0.self_attn", "encoder.layers.1.self_attn"):
+        prices(model, sentences=9)
+
+
 def test_folders_of_shards(tmp_path: Path) -> None:
     path, copy_ = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
     import_models(Namespace(checkpoint=path, data=Path(f"{copy_}:{copy_}")))
