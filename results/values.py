@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from statistics import fmean, linear_regression, median, stdev
 from typing import Any
@@ -558,9 +558,9 @@ def seconds() -> dict[str, str]:
     def times(name: str, **case: int) -> list[str]:
         return [f"{x:.2f}" for x in bought_times(name, "ct2-int8", **case)]
 
-    def ranges(name: str, vocabulary: int = 32_000) -> list[str]:
+    def ranges(name: str, vocabulary: int = 32_000, engine: str = "ct2-int8") -> list[str]:
         """With 95% intervals."""
-        return [interval_of_times(r, name) for r in bought(vocabulary, 30)]
+        return [interval_of_times(r, name, engine) for r in bought(vocabulary, 30)]
 
     int8 = [
         times_as_fast(r["turns"], f"ct2-int8: {WHOLE}", f"ct2-float32: {WHOLE}").mean
@@ -578,6 +578,8 @@ def seconds() -> dict[str, str]:
         "keys_quarter": ranges("keys and values 1/4"),
         "few_words": ranges("4 heads, F 512", 8_000),
         "few_words_layers": ranges("3 decoder layers", 8_000),
+        "few_words_onnx": ranges("4 heads, F 512", 8_000, "onnx-int8"),
+        "few_words_layers_onnx": ranges("3 decoder layers", 8_000, "onnx-int8"),
         "int8": [f"{x:.1f}" for x in int8],
         "off": off,
     }
@@ -654,31 +656,49 @@ def speed() -> dict[str, str]:
 @group
 def onnx() -> dict[str, str]:
     """Seconds in ONNX Runtime in times of other engines', and bytes (onnx_speed.json)."""
-    names = ("heads", "engine", "vocabulary", "threads", "sentences", "tokens")
-    rows = by(load("onnx_speed")["rows"], *names)
-    cases = {"1": (FEW, 1, 1, 30), "32": (FEW, 1, 32, 30), "long": (FEW, 1, 1, 512)}
-
-    def seconds(engine: str, case: str, heads: str = "standard") -> list[float]:
-        found: list[float] = rows[heads, engine, *cases[case]][0]["seconds"]
-        return found
-
-    def ratio(above: list[float], below: list[float]) -> str:
-        return f"{median(a / b for a, b in zip(above, below, strict=True)):.2f}"
-
-    found = {}
-    for case in cases:
-        for kind in ("int8", "float32"):
-            ours = seconds(f"onnx-{kind}", case)
-            found[f"{kind}_{case}"] = ratio(ours, seconds(f"ct2-{kind}", case))
-        found[f"ours_{case}"] = ratio(seconds("fairseq", case), seconds("onnx-float32", case))
+    data = load("onnx_speed")
+    found = onnx_ratios(data["rows"]) | {
+        f"earlier_{name}": ratio for name, ratio in onnx_ratios(data["earlier"]).items()
+        if not name.startswith("ours")
+    }  # fmt: skip
+    rows = by(data["rows"], *ONNX_NAMES)
+    long = ONNX_CASES["long"]
     for name, heads in (("quarter", "latents 1/4"), ("eighth", "latents 1/8, 4 bits")):
         for kind in ("int8", "float32"):
             engine = f"onnx-{kind}"
-            found[f"{name}_{kind}"] = ratio(seconds(engine, "long", heads), seconds(engine, "long"))
-        long = ("onnx-float32", *cases["long"])
-        sizes = [rows[one, *long][0]["cache"] for one in (heads, "standard")]
+            found[f"{name}_{kind}"] = median_ratio(
+                *(rows[one, engine, *long][0]["seconds"] for one in (heads, "standard"))
+            )
+        sizes = [rows[one, "onnx-float32", *long][0]["cache"] for one in (heads, "standard")]
         found[f"{name}_bytes"] = f"{sum(sizes[0].values()) / sum(sizes[1].values()):.3f}"
     return found
+
+
+ONNX_NAMES = ("heads", "engine", "vocabulary", "threads", "sentences", "tokens")
+#: Vocabulary, threads, sentences, tokens.
+ONNX_CASES = {"1": (FEW, 1, 1, 30), "32": (FEW, 1, 32, 30), "long": (FEW, 1, 1, 512)}
+
+
+def onnx_ratios(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Seconds of standard heads in ONNX Runtime in times of CTranslate2's; ours in times of it."""
+    named, found = by(rows, *ONNX_NAMES), dict[str, str]()
+
+    def seconds(engine: str, case: str) -> list[float]:
+        of_case: list[float] = named["standard", engine, *ONNX_CASES[case]][0]["seconds"]
+        return of_case
+
+    for case in ONNX_CASES:
+        for kind in ("int8", "float32"):
+            ours = seconds(f"onnx-{kind}", case)
+            found[f"{kind}_{case}"] = median_ratio(ours, seconds(f"ct2-{kind}", case))
+        found[f"ours_{case}"] = median_ratio(
+            seconds("fairseq", case), seconds("onnx-float32", case)
+        )
+    return found
+
+
+def median_ratio(above: Sequence[float], below: Sequence[float]) -> str:
+    return f"{median(a / b for a, b in zip(above, below, strict=True)):.2f}"
 
 
 @group
@@ -711,17 +731,24 @@ def distil() -> dict[str, str]:
     ):
         of = distilled(method)
         values[f"{name}_faster"] = num(fmean(row["faster"] for row in of), ".2f")
-        values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
     for name, one, other in (
         ("cut_of_tuned", "cut-onnx-text", "whole-text"),
         ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
         ("cut_over_shallow", "cut-onnx-text", "shallow-text"),
+        ("cut_over_narrow_again", "cut-onnx-text", "narrow-again-text"),
+        ("cut_over_shallow_again", "cut-onnx-text", "shallow-again-text"),
         ("cut_distilling", "cut-onnx-distilled", "cut-onnx-text"),
         ("shallow_distilling", "shallow-distilled", "shallow-text"),
     ):
         gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
         values[name] = interval(gain, "+.2f")
-    for name, of in (("whole", whole), ("whole_text", distilled("whole-text"))):
+    for name, of in (
+        ("whole", whole),
+        ("whole_text", distilled("whole-text")),
+        ("cut_text", distilled("cut-onnx-text")),
+        ("narrow_again", distilled("narrow-again-text")),
+        ("shallow_again", distilled("shallow-again-text")),
+    ):
         values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
     values["int8_minus"] = interval(gain_of(gains(whole, exact, "bleu")), "+.2f")
     values["int8_faster"] = num(1 / fmean(row["faster"] for row in exact), ".2f")
