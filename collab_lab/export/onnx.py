@@ -137,10 +137,8 @@ def problems(trained: Trained) -> Iterator[str]:
     """Reasons why a model cannot be exported."""
     family, model = family_of(type(trained.model)), trained.model
     if family is None:
-        yield (
-            f"{type(trained.model).__name__} ({trained.arch}) is no transformer of fairseq or of this "
-            "project, and may compute something else"
-        )
+        name = f"{type(model).__name__} ({trained.arch})"
+        yield f"{name} is no transformer of fairseq or of this project, so its graph is not known"
         return
     if type(model) in family.stock:  # becomes one of this project's
         yield from head_problems(trained)
