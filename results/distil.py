@@ -128,6 +128,14 @@ def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
             say(f"{method}: not in CTranslate2: {error}")
 
 
+def check_untimed(file: File, seed: int, method: str) -> None:
+    """Raise UserError if a row without seconds would replace one that has them."""
+    row = file.find("rows", {"seed": seed, "method": method})
+    if row and row["seconds"]:
+        problem = f"has seconds of {method}, seed {seed}, which --turns 0 would replace"
+        raise UserError(problem, file.path, "give --turns 10, or a folder without this run")
+
+
 def text(data: Path, name: str, language: str) -> list[str]:
     """The untouched text of a set."""
     return (data / "raw" / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
@@ -159,6 +167,8 @@ def main(argv: Sequence[str]) -> int:
         seed, _, folder = text_of.partition("=")
         found, about = list[Engine](), dict[str, Any]()
         for method, trained in models_of(Path(folder), args.data, args.turns > 0):
+            if not args.turns:
+                check_untimed(file, int(seed), method)
             task = trained.cfg.task
             languages = (task.source_lang, task.target_lang)
             bits = {f"{name}_bits": round(mean_bits(trained.model, samples(trained, name)), 5)

@@ -252,29 +252,33 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     run_recipe("distil", **settings)
     assert (out / "parts" / "target-00000").read_text().splitlines() == translated
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")} == untouched
-    file = tmp_path / "distil.json"
-    assert distil.main([str(file), f"7={out}", "--data", str(data), "--turns", "2"]) == 0
+    file, few = tmp_path / "distil.json", tmp_path / "few"
+    for part, method in (("measured", "whole"), ("text", "narrow-again-text")):
+        [run] = [run for run in runs_under(out / part) if run.record().method == method]
+        shutil.copytree(run.folder, few / part / run.folder.name)
+    arguments = [str(file), f"7={few}", "--data", str(data), "--turns"]
+    assert distil.main([*arguments, "2"]) == 0
     rows = {(row["method"], row["engine"]): row for row in read_json(file)["rows"]}
-    assert {method for method, engine in rows if engine == "onnx-int8"} == found
-    assert {engine for method, engine in rows if method == "whole"} == {
-        "onnx-int8", "onnx-float32", "ct2-int8", "ct2-float32",
-    }  # fmt: skip
+    both = {"onnx-int8", "ct2-int8"}
+    assert {*rows} == {
+        *(("narrow-again-text", engine) for engine in both),
+        *(("whole", engine) for engine in (*both, "onnx-float32", "ct2-float32")),
+    }
     float32, exact = rows["whole", "onnx-float32"], records(out / "measured")["whole"]
     assert float32["test_bleu"] == pytest.approx(exact.bleu, abs=1e-3)
     assert all(len(row["seconds"]) == 2 for row in rows.values())
-    (out / "measured").rename(out / "elsewhere")  # the whole model is there
-    arguments = [str(file), f"8={out}", "--data", str(data), "--turns"]
+    with pytest.raises(UserError, match="would replace"):  # seconds are kept
+        distil.main([*arguments, "0"])
+    shutil.rmtree(few / "measured")  # the whole model is there
+    arguments[1] = f"8={few}"
     with pytest.raises(UserError, match="no whole model"):
         distil.main([*arguments, "2"])
     assert distil.main([*arguments, "0"]) == 0
     untimed = [row for row in read_json(file)["rows"] if row["seed"] == 8]
-    assert {row["method"] for row in untimed} == {one for one in small if one.endswith("text")} | {
-        "whole-text",
-    }  # fmt: skip
-    assert not any(row["seconds"] for row in untimed)
-    assert all(
-        row["test_bleu"] == rows[row["method"], row["engine"]]["test_bleu"] for row in untimed
-    )
+    assert {row["engine"] for row in untimed} == both
+    for row in untimed:
+        assert not row["seconds"]
+        assert row["test_bleu"] == rows[row["method"], row["engine"]]["test_bleu"]
 
 
 def test_demo(tmp_path: Path) -> None:
