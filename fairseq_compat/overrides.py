@@ -29,7 +29,7 @@ def reject_unknown_overrides() -> None:
 
     In a command that has a task of its own, for example fairseq-generate, only options of the model
     have an effect.  Models of fairseq that contain other models override the options of these; such
-    overrides are left alone.
+    overrides stay as they are.
     """
     from fairseq import checkpoint_utils
 

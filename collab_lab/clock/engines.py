@@ -54,7 +54,7 @@ class Work(NamedTuple):
 def check(trained: Trained, work: Work) -> None:
     """Raise UserError for an engine that is not installed, or a length that a model cannot have."""
     if work.timed_in not in TIMED_IN:
-        raise UserError(f"{work.timed_in!r} is none of {', '.join(TIMED_IN)}", "`timed_in`")
+        raise UserError(f"{work.timed_in!r} must be one of {', '.join(TIMED_IN)}", "`timed_in`")
     for package in engine_of(work.timed_in).packages:
         if find_spec(package) is None:
             raise UserError(f"{package} is not installed", "`timed_in`", f"pip install {package}")

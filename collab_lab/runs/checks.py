@@ -54,7 +54,7 @@ OF_A_CLUSTER: dict[str, Any] = {
 OUTPUTS = ("common.log_file", "common.tensorboard_logdir")
 #: Those of fairseq-generate that no run reads.
 UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
-#: Options of the section ``generation`` with which the output is no translation by the model alone.
+#: Options of the section ``generation`` with which more than the model decides about the output.
 NO_TRANSLATION = (
     "constraints", "decoding_format", "eos_token", "iter_decode_eos_penalty",
     "iter_decode_force_max_iter", "iter_decode_max_iter", "iter_decode_with_beam",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import REPOSITORY
-from documents import RESULTS, links
+from documents import PAGES, RESULTS, links
 from matplotlib.figure import Figure
 
 from collab_common.errors import UserError
@@ -38,6 +38,14 @@ def test_figures_show_the_data(name: str) -> None:
     drawn = marks((REPOSITORY / "results" / name).read_bytes())
     assert len(drawn) > 20
     assert drawn == pytest.approx(marks(saved(FIGURES[name]())), abs=1), "run results/pages.py"
+
+
+def test_what_no_page_shows_is_gone() -> None:
+    """No number and no table is computed for nothing."""
+    text = "".join(path.read_text() for path in PAGES.values())
+    names = {f"{group}.{name}" for group, values in VALUES.items() for name in values()}
+    assert not {name for name in names if f"<!--={name}-->" not in text}
+    assert not {name for name in TABLES if f"<!-- table: {name} -->" not in text}
 
 
 def test_a_number_that_was_typed_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
