@@ -243,6 +243,20 @@ def test_a_block_keeps_its_map_where_the_fit_is_worse(
     assert fitted.rise < plain.rise
 
 
+def is_refitted(
+    last: torch.nn.Linear, x: Tensor, hidden: Tensor, outputs: Tensor, norm_first: bool
+) -> bool:
+    """Refit a block of nothing but ``last``, which starts at 0, to the outputs; of 9 words."""
+    norm = torch.nn.LayerNorm(6)
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    whole = Block(lambda *_: outputs, torch.nn.Linear(1, 6), norm, norm_first)
+    changed = Block(lambda *_: last(hidden), last, norm, norm_first)
+    target, own = (SimpleNamespace(streams=[x], calls=[{}]) for _ in range(2))
+    with torch.no_grad():
+        return refit_block(whole, changed, target, own, [torch.ones(1, 9, dtype=torch.bool)])
+
+
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> None:
     """Which is normalised: eight words of size 1 get nearer, one of size 10,000 farther away."""
@@ -251,15 +265,10 @@ def test_a_fit_is_accepted_by_what_the_next_block_reads(norm_first: bool) -> Non
     x[:, 0] *= 10_000
     hidden = torch.cat([torch.tensor([300.0]), signs]).view(1, 9, 1)
     outputs = torch.cat([torch.tensor([0.0]), signs]).view(1, 9, 1) * torch.randn(6)
-    last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
-    torch.nn.init.zeros_(last.weight)
-    torch.nn.init.zeros_(last.bias)
-    whole = Block(lambda *_: outputs, torch.nn.Linear(1, 6), norm, norm_first)
-    changed = Block(lambda *_: last(hidden), last, norm, norm_first)
-    target, own = (SimpleNamespace(streams=[x], calls=[{}]) for _ in range(2))
+    last = torch.nn.Linear(1, 6)
     before = outputs.square().sum()
     with torch.no_grad():
-        assert refit_block(whole, changed, target, own, [torch.ones(1, 9, dtype=torch.bool)])
+        assert is_refitted(last, x, hidden, outputs, norm_first)
         assert (outputs - last(hidden)).square().sum() > 9 * before
 
 
@@ -276,14 +285,8 @@ def test_a_fit_that_loses_a_little_of_what_is_read_is_refused(
     hidden[:, 0] = 300
     outputs = torch.zeros(1, 9, 6)
     outputs[:, 0] = 3 * torch.randn(6)
-    last, norm = torch.nn.Linear(1, 6), torch.nn.LayerNorm(6)
-    torch.nn.init.zeros_(last.weight)
-    torch.nn.init.zeros_(last.bias)
-    whole = Block(lambda *_: outputs, torch.nn.Linear(1, 6), norm, norm_first)
-    changed = Block(lambda *_: last(hidden), last, norm, norm_first)
-    target, own = (SimpleNamespace(streams=[x], calls=[{}]) for _ in range(2))
-    with torch.no_grad():
-        assert not refit_block(whole, changed, target, own, [torch.ones(1, 9, dtype=torch.bool)])
+    last = torch.nn.Linear(1, 6)
+    assert not is_refitted(last, x, hidden, outputs, norm_first)
     assert not last.weight.any()
 
 
