@@ -14,10 +14,15 @@ _AS_LATIN_1 = {
 _NOT_ASCII = re.compile("[\x80-\xff]+")
 #: What a program writes for bytes that it could not read.
 REPLACEMENT = "\ufffd"
-#: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), and Moses' split hyphens.
-ESCAPE = re.compile(r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )@-@(?: |$)")
+#: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), Moses' split hyphens, and the
+#: brackets of the Penn Treebank, often lower-cased.
+ESCAPE = re.compile(
+    r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
+)
 #: The end of a sentence whose last mark is still at its word; tokenisers split it off.
 ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
+#: A full stop or a comma apart from its word, as in tokens, and in no language's ordinary text.
+DETACHED = re.compile(r"\w [.,\u3001\u3002\u060c](?: |$)")
 #: Largest share of words with such an end in the vocabulary of tokenised text: abbreviations.
 ABBREVIATIONS = 1 / 50
 

@@ -42,6 +42,7 @@ _TODO = {
 _CORRECT = "correct the line; lines of validation and test sets are never dropped"
 # everything at which Python's str.splitlines() ends a line, and NUL
 _CONTROL = re.compile("[\0\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_OTHER_SPACE = re.compile(r"[^\S ]")
 
 
 @dataclass
@@ -66,11 +67,16 @@ class SetReport:
         unknown: number of lines, on both sides, with a subword that the dictionary lacks, which
             models read and write as <unk>
         first_unknown: the first of these subwords
-        escaped: number of lines, on both sides, with escapes of Moses or HTML, such as &apos; or
-            &#39;; 0 for text as published
+        escaped: number of lines, on both sides, with escapes of Moses, HTML or the Penn Treebank,
+            such as &apos;, &#39; or -LRB-; 0 for text as published
+        spaced: number of lines, on both sides, with white space other than blanks, such as a
+            no-break space; 0 for text as published
+        first_spaced: the first of these characters
         decomposed: number of lines, on both sides, whose letters are separate from their accents
             (not in Unicode's form NFC)
         attached: number of lines, on both sides, of tokenised text that end in a word with its mark
+        detached: number of lines, on both sides, of ordinary text with a full stop or a comma apart
+            from its word
         misread: number of lines, on both sides, with UTF-8 that was read as Latin-1 or Windows-1252
         replaced: number of lines, on both sides, with U+FFFD, the sign of an unreadable character
         first_misread, first_replaced: place of the first of these lines, FILE:LINE
@@ -93,7 +99,10 @@ class SetReport:
     first_unknown: str = ""
     decomposed: int = 0
     escaped: int = 0
+    spaced: int = 0
+    first_spaced: str = ""
     attached: int = 0
+    detached: int = 0
     misread: int = 0
     first_misread: str = ""
     replaced: int = 0
@@ -228,7 +237,11 @@ def check_set(
             report.longest = max(report.longest, *(len(row.split()) for row in rows))
             report.decomposed += sum(not _is_composed(row) for row in (source, target))
             if out:  # text as published is in Moses' tokens, which scores undo
-                report.escaped += sum(bool(ESCAPE.search(row.decode())) for row in (source, target))
+                for line in (source.decode(), target.decode()):
+                    report.escaped += bool(ESCAPE.search(line))
+                    if other := _OTHER_SPACE.search(line):
+                        report.spaced += 1
+                        report.first_spaced = report.first_spaced or other[0]
             for path, row in zip(text, (source, target), strict=True):
                 report.count_encodings(row.decode("utf-8"), f"{path}:{number}")
             report.copies += source.strip() == target.strip() != b""
@@ -323,8 +336,22 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
         if report.escaped > max(2, report.kept // 50):
             yield (
                 f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
-                "escapes of Moses or HTML (&apos;, &#39;, @-@): translations will also have them, "
-                "and scores will count them as words; give text that is not tokenised or escaped"
+                "escapes of Moses, HTML or the Penn Treebank (&apos;, &#39;, @-@, -LRB-): "
+                "translations will also have them, and scores will count them as words; give text "
+                "that is not tokenised or escaped"
+            )
+        if report.spaced:
+            yield (
+                f"{report.spaced:,} of {2 * report.kept:,} lines of the set {split} have white "
+                f"space other than blanks (the first is {report.first_spaced!a}): models read and "
+                "write a blank in its place, and scores count the two as equal"
+            )
+        if report.detached > report.kept // 4:
+            yield (
+                f"warning: {report.detached:,} of {2 * report.kept:,} lines of the set {split} "
+                "have a full stop or a comma apart from its word, as tokens do: translations will "
+                "also be tokens, and scores are not those of ordinary text; detokenise the text, "
+                "or give --subwords subword_nmt"
             )
         if report.attached > report.kept:
             yield (

@@ -36,7 +36,7 @@ _TRACES = {
     re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
     _OTHERS: "subwords; join them as their tokeniser does",
     _BYTE: "subwords; join the bytes of characters",
-    re.compile(r"(^| )-[LR][RSC]B-( |$)"): "tokens of the Penn Treebank; detokenise",
+    re.compile(r"(^| )-[LR][RSC]B-( |$)", re.IGNORECASE): "tokens of the Penn Treebank; detokenise",
     re.compile(r"&(apos|quot|amp|lt|gt|#91|#93|#124);|(^| )@-@( |$)"): "Moses' tokens; detokenise",
 }
 _HYPHEN = re.compile(r"(\S)-(\S)")

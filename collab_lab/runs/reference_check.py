@@ -113,7 +113,7 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 }
 #: What untouched text does not have, even in a few lines.
 TRACES: dict[str, Callable[[str], object]] = {
-    "escapes of Moses or HTML": ESCAPE.search,
+    "escapes of Moses, HTML or the Penn Treebank": ESCAPE.search,
     "letters separate from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
     "UTF-8 that was read in another encoding (Ã¤ for ä)": is_misread,
     "unreadable characters (U+FFFD)": lambda line: REPLACEMENT in line,

@@ -132,7 +132,9 @@ def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
         subwords.pieces_of(tmp_path / "model")
 
 
-@pytest.mark.parametrize("escape", ["&apos;", "&#39;", "&nbsp;", "&#x2019;", "@-@"])
+@pytest.mark.parametrize(
+    "escape", ["&apos;", "&#39;", "&nbsp;", "&#x2019;", "@-@", "-LRB-", "-rsb-"]
+)
 def test_escapes_are_said(escape: str, tmp_path: Path) -> None:
     texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
     write_lines(texts[0], [f"it {escape} s a dog", "two dogs & R&D; cats ."] * 10)
@@ -141,6 +143,39 @@ def test_escapes_are_said(escape: str, tmp_path: Path) -> None:
     assert report.escaped == 10
     assert any("&apos;" in line for line in report_lines({"train": report}))
     assert not check_set("train", texts, None, {}).escaped  # as published, in Moses' tokens
+
+
+def test_white_space_of_other_kinds_is_said(tmp_path: Path) -> None:
+    """Translations have a blank in its place, which is another text, though no other score."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
+    write_lines(texts[0], ["Well!", "two  cats"] * 10)
+    write_lines(texts[1], ["Voil\u00e0\u00a0!", "deux chats"] * 10)
+    report = check_set("train", texts, out, {})
+    assert report.spaced == 10
+    assert any(r"'\xa0'" in line for line in report_lines({"train": report}))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_said"),
+    [
+        ("ein hund , der bellt .", True),
+        ("\u72ac \u304c \u8d70 \u308b \u3002", True),
+        ("Ein Hund, der bellt ...", False),
+        ("Vraiment ? Oui : un chien !", False),  # ordinary French
+    ],
+)
+def test_tokens_are_said_where_ordinary_text_is_meant(
+    line: str, is_said: bool, tmp_path: Path
+) -> None:
+    """Those of one side are enough; tokens without escapes look like any other text."""
+    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.spm", tmp_path / "b.spm")
+    write_lines(texts[0], ["A dog that barks."] * 20)
+    write_lines(texts[1], [line] * 20)
+    for mark in ("", subwords.SEPARATOR):
+        report = SetReport(read=20, kept=20)
+        subwords.write_subwords(str.split, texts, out, report, drop=False, mark=mark)
+        said = [row for row in report_lines({"train": report}) if "apart from its word" in row]
+        assert bool(said) == (is_said and not mark)
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ TOUCHED: dict[str, Callable[[str], str]] = {
     "a number at the start": lambda line: f"7 {line}",
     "a tag": lambda line: f"<seg>{line}</seg>",
     "escapes of Moses": lambda line: line.replace("nicht", "nicht &apos;s"),
-    "or HTML": lambda line: line.replace("nicht", "nicht&#39;s"),
+    "HTML": lambda line: line.replace("nicht", "nicht&#39;s"),
     "separate from their accents": lambda line: unicodedata.normalize("NFD", line),
 }
 
