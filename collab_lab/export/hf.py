@@ -254,6 +254,8 @@ def write_vocabulary(
             "eos_token": words.source.eos_word,
             "pad_token": words.source.pad_word,
             "split_special_tokens": True,  # in a text, they are text, as in fairseq
+            # transformers 4 otherwise joins a mark to the word before it
+            "clean_up_tokenization_spaces": False,
         }
         for side in ("source", "target"):
             shutil.copyfile(words.subwords, folder / f"{side}.spm")

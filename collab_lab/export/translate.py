@@ -403,10 +403,10 @@ def say_how_many_are_cut(at_limit: Sequence[bool]) -> None:
 
 
 def read_lines(stream: Any) -> Iterator[str | None]:
-    """Yield lines of bytes as text; None for a line that is not UTF-8."""
-    for row in stream:
+    """Yield lines of bytes as text, without a byte order mark; None for one that is not UTF-8."""
+    for number, row in enumerate(stream):
         try:
-            yield row.decode("utf-8").rstrip("\r\n")
+            yield row.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             yield None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import re
@@ -114,6 +115,9 @@ def test_the_tokeniser_is_the_subword_model(tmp_path: Path) -> None:
     expected = [symbols.index(p) for p in pieces.encode(sentence, out_type=str)] + [symbols.eos()]
     assert tokeniser(sentence)["input_ids"] == expected
     assert tokeniser.decode(expected, skip_special_tokens=True) == sentence
+    # The default of transformers 4 would write "ja !" as "ja!".
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["clean_up_tokenization_spaces"] is False
 
 
 def of_pieces(processor: sentencepiece.SentencePieceProcessor) -> tuple[Any, Any]:

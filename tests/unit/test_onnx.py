@@ -437,3 +437,9 @@ def test_ordinary_text_for_a_model_of_tokens_is_said(capsys: pytest.CaptureFixtu
         of_tokens = Namespace(config={"subwords": kind}, sources=vocabulary)
         Translator.say_if_untokenised(of_tokens, lines)  # type: ignore[arg-type]
         assert ("trained on tokens" in capsys.readouterr().err) == is_said
+
+
+def test_a_byte_order_mark_is_no_word() -> None:
+    """Editors of Windows begin a file with it; elsewhere in a file it is text, as in fairseq."""
+    rows = [b"\xef\xbb\xbfa dog\r\n", b"\xff\n", b"\xef\xbb\xbfcats"]
+    assert [*exported_program.read_lines(rows)] == ["a dog", None, "\ufeffcats"]
