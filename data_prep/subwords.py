@@ -195,6 +195,19 @@ def are_codes(path: Path) -> bool:
 # ---- both ----------------------------------------------------------------------------------------
 
 
+def by_sentence(segment: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Return a function that splits documents as the training text was: each sentence by itself.
+
+    Otherwise blanks around a break, or none, would give other subwords.
+    """
+
+    def segment_document(text: str) -> list[str]:
+        first, *others = map(segment, text.split(BREAK))
+        return [*first, *(unit for sentence in others for unit in (BREAK, *sentence))]
+
+    return segment_document
+
+
 def rejoined(units: Sequence[str], mark: str = "") -> str:
     """Return the text that fairseq makes of subwords with ``--post-process``.
 

@@ -80,7 +80,7 @@ class Translator:
             self.encoder = self._session("encoder.onnx", threads)
         self.step = self._session("step.onnx", threads)
         self.inputs = {value.name for value in self.step.get_inputs()}
-        self.pieces = self._subwords(self.config["subwords"])
+        self.split = self._subwords(self.config["subwords"])
 
     def _symbols(self, name: str) -> list[str]:
         return (self.folder / name).read_text("utf-8").split("\n")[:-1]
@@ -102,7 +102,7 @@ class Translator:
             raise InputError(f"{path}: onnxruntime cannot load it ({reason}); {todo}") from error
 
     def _subwords(self, kind: str | None) -> Any:
-        """From a line to its pieces."""
+        """From a sentence to its pieces."""
         try:
             if kind == "sentencepiece":
                 from sentencepiece import SentencePieceProcessor
@@ -112,9 +112,8 @@ class Translator:
             if kind == "subword_nmt":
                 from subword_nmt.apply_bpe import BPE
 
-                whole = [BREAK] if BREAK in self.sources else []
                 with (self.folder / "code").open(encoding="utf-8") as codes:
-                    bpe = BPE(codes, glossaries=whole)
+                    bpe = BPE(codes)
                 # Any white space is a blank, as in the training text.
                 return lambda line: bpe.segment(" ".join(line.split())).split()
         except ImportError as error:
@@ -135,6 +134,12 @@ class Translator:
             problem = f"{found} of {len(lines)} lines end in a word with its mark, and the model"
             todo = "was trained on tokens: tokenise the lines as its training text was"
             print(f"translate: warning: {problem} {todo}", file=sys.stderr)
+
+    def pieces(self, line: str) -> list[str]:
+        """The pieces of a line; sentences of a document are split one by one, as for training."""
+        sentences = line.split(BREAK) if BREAK in self.sources else [line]
+        first, *others = map(self.split, sentences)
+        return [*first, *(piece for sentence in others for piece in (BREAK, *sentence))]
 
     def encode(self, line: str) -> list[int]:
         """The indices of a source's pieces and ``</s>``; InputError if the line cannot be read."""

@@ -18,7 +18,7 @@ from collab_lab.metrics.generate import translate as translated
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained, check_direction, check_model, in_evaluation
 from collab_lab.trained.sentences import to_device
-from data_prep.subwords import CODES, MODEL, pieces_of, units_of
+from data_prep.subwords import CODES, MODEL, by_sentence, pieces_of, units_of
 
 #: fairseq's name of the subwords of tokenised text.
 SUBWORD_NMT = "subword_nmt"
@@ -28,7 +28,8 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     """Translate sentences of ordinary text with the subword model of the model's data folder.
 
     Args:
-        sentences: texts of one sentence each.
+        sentences: texts of one sentence each; of a model of documents, sentences with <break>
+            between them.
         beam: number of hypotheses per sentence in the beam search.
 
     Returns:
@@ -49,8 +50,8 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     todo = "open it with open_model(..., source_lang=LANG, target_lang=LANG)"
     check_direction(model.cfg.task, model.path, todo)
     task, words = model.task, model.task.source_dictionary
-    breaks = [BREAK] if BREAK in words.indices else []
-    segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]), breaks)
+    segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]))
+    segment = by_sentence(segment)
     if joined_by == SUBWORD_NMT and are_of_other_tokens(sentences, words.symbols):
         say(
             f"warning: the model was trained on tokens, and most of the {len(sentences)} sentences "
@@ -86,16 +87,12 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     return found.hypotheses
 
 
-def _subwords(data: Path, whole: Sequence[str]) -> tuple[Callable[[str], list[str]], str]:
-    """A segmenter of ordinary text, and how words are joined from its subwords.
-
-    Args:
-        whole: words that are not split.
-    """
+def _subwords(data: Path) -> tuple[Callable[[str], list[str]], str]:
+    """A segmenter of ordinary text, and how words are joined from its subwords."""
     if (data / MODEL).is_file():
         return pieces_of(data / MODEL), "sentencepiece"
     form = manifest(data).get("form")
     if (data / CODES).is_file() and form and not form["moses"]:  # tokens between blanks
-        return units_of(data / CODES, whole), SUBWORD_NMT
+        return units_of(data / CODES), SUBWORD_NMT
     todo = "tokenise the text like the training text, and translate it with fairseq-interactive"
     raise UserError(f"has no subword model {MODEL} for ordinary text", data, todo)

@@ -15,7 +15,7 @@ from data_prep import documents as documents_module
 from data_prep.check import SetReport
 from data_prep.corpus import SENTENCEPIECE, SUBWORD_NMT
 from data_prep.documents import Sentence, documents, join_documents
-from data_prep.subwords import units_of
+from data_prep.subwords import by_sentence, units_of
 
 
 def joined(
@@ -104,6 +104,8 @@ def test_folder(kind: str, tmp_path: Path) -> None:
     mark = "sentencepiece" if kind == SENTENCEPIECE else "@@ "
     for line, ids in zip(raw["de"], binarised, strict=True):
         assert words.string(ids) == " ".join(encode(line))
+        for other in (f" {BREAK} ", f"{BREAK} ", BREAK):  # as somebody may join them by hand
+            assert by_sentence(encode)(line.replace(between, other)) == encode(line)
         assert words.string(ids, mark) == line
 
 

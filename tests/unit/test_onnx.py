@@ -274,7 +274,8 @@ def test_text_is_cut_into_pieces_as_the_training_text_was(damaged: Path) -> None
     content = json.loads(config.read_text())
     content["files"]["source.txt"] = symbols.stat().st_size
     config.write_text(json.dumps(content))
-    assert Translator(damaged, 1).pieces("w1 <break> w2") == ["w1", "<break>", "w2"]
+    for line in ("w1 <break> w2", "w1<break>w2", "w1<break> w2"):
+        assert Translator(damaged, 1).pieces(line) == ["w1", "<break>", "w2"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
 
 
 def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By BPE codes also, which have not learnt them; other words are."""
+    """By BPE codes also, which have not learnt them, whatever is around them; other words are."""
     words, given = model.task.source_dictionary, list[Any]()
     build = model.task.build_dataset_for_inference
 
@@ -64,8 +64,8 @@ def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.M
     # As if the model had been trained on documents: its first word was their break.
     word = words.symbols[words.nspecial]
     monkeypatch.setitem(words.indices, "<break>", words.index(word))
-    translate(model, ["w1 <break> w2"])
-    assert given == [f"w1 {word} w2"]
+    translate(model, ["w1 <break> w2", "w1<break>w2", " w1 <break>  w2 "])
+    assert given == [f"w1 {word} w2"] * 3
 
 
 @pytest.mark.slow
