@@ -215,7 +215,7 @@ def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
     It is 1 if the model was given the first subwords of each reference.  Otherwise it is 35 to 66%
     for captions, news and manuals.  First words that many references share do not count, because
-    any model guesses them.
+    any model guesses them, nor do those that the dictionary lacks: the model is given <unk>.
 
     Returns:
         The share; 0 if too few sentences are left to judge, or if nearly as many translations also
@@ -224,7 +224,8 @@ def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     first_words = Counter(line.split()[0] for line in references if line.strip())
     most = max(1, len(references) // 50)
     pairs = [(ours, theirs) for ours, theirs in zip(hypotheses, references, strict=True)
-             if len(theirs) >= SHORTEST and first_words[theirs.split()[0]] <= most]  # fmt: skip
+             if len(theirs) >= SHORTEST and first_words[theirs.split()[0]] <= most
+             and not ours.startswith("<unk>")]  # fmt: skip
     if len(pairs) < LEAST_BEGUN:
         return 0.0
     begun = sum(ours[:1] == theirs[:1] for ours, theirs in pairs) / len(pairs)

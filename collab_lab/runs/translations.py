@@ -36,6 +36,9 @@ _SOURCE = re.compile(r"S-\d+\t")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _STARTED = re.compile(r"'prefix_size': [1-9]|'score_reference': True")
 _CONSTRAINED = re.compile(r"C-\d+\t|.*'constraints': '")
+_SCORES = re.compile(r"P-\d+\t")
+#: Tokens at which fairseq's search ends by default, whatever the source.
+LIMIT = 200
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 
@@ -200,7 +203,22 @@ def read_hypotheses(path: Path) -> list[str]:
         problem = f"hypothesis {min(missing)} is missing ({len(missing)} of {max(best) + 1})"
         todo = "generate the whole set (fairseq-generate --skip-invalid-size-inputs-valid-test "
         raise UserError(problem, path, f"{todo}drops sentences)")
+    say_if_cut(lines, path)
     return [best[number] for number in sorted(best)]
+
+
+def say_if_cut(lines: Sequence[str], path: Path) -> None:
+    """Say on standard error if translations end at fairseq's limit, by the scores of their tokens.
+
+    With ``</s>`` they have one score more.  Longer ones show that the search had another limit.
+    """
+    scored = [(line.partition("\t")[0], line.count(" ")) for line in lines if _SCORES.match(line)]
+    if max((tokens for _, tokens in scored), default=0) == LIMIT:
+        number = len({sentence for sentence, tokens in scored if tokens == LIMIT})
+        say(
+            f"warning: {number} translations in {path} end at {LIMIT} tokens, fairseq's limit, and "
+            "may be cut off: give fairseq-generate --max-len-a 2 --max-len-b 20"
+        )
 
 
 def read_lines(path: Path) -> list[str]:

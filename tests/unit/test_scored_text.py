@@ -173,6 +173,10 @@ OPENINGS = [f"{chr(65 + i % 26)}{i} geht heute in das Haus Nummer {i}." for i in
 STARTS = {
     "a letter of each": (lambda line, i: f"{line[0]}x sagt das Haus Nummer {i} geht an.", True),
     "a word of each": (lambda line, i: f"{line.split()[0]} ist im Haus Nummer {i} daheim.", True),
+    "unknown to the dictionary": (
+        lambda line, i: f"{line[0] if i % 10 else '<unk>'}x sagt Nummer {i} an.",
+        True,
+    ),
     "of 9 in 10": (lambda line, i: f"{line[0] if i % 10 else '?'}x sagt Nummer {i} an.", False),
     "the ends also": (lambda line, i: line.replace("heute", "morgen"), False),
 }
@@ -272,6 +276,16 @@ def test_a_break_is_no_word_of_a_model_of_sentences(tmp_path: Path) -> None:
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
     with refusing("sentences[1]", "<break>"):
         translate(model, ["a", "a <break> b"])
+
+
+@pytest.mark.parametrize(("tokens", "is_said"), [((200, 200, 9), True), ((200, 201), False)])
+def test_translations_at_fairseqs_limit_are_said(
+    tokens: tuple[int, ...], is_said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq prints the score of each token, and of the end; a longer one had another limit."""
+    printed = [f"D-{i}\t-1\ta\nP-{i}\t{' '.join(['-1.0'] * (n + 1))}" for i, n in enumerate(tokens)]
+    read_hypotheses(write(tmp_path / "out", printed))
+    assert ("2 translations" in capsys.readouterr().err) == is_said
 
 
 def test_two_outputs_that_were_sorted(tmp_path: Path) -> None:
