@@ -80,7 +80,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         generation_fixes.block_repeated_ngrams,
         generation_fixes.give_masks_one_type,
         generation_fixes.check_constraints,
-        generation_fixes.check_alignments,
+        generation_fixes.check_interactive,
         generation_fixes.check_min_len,
         generation_fixes.skip_overlong_lines,
         generation_fixes.name_overlong_sentences,

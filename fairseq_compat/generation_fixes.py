@@ -13,6 +13,7 @@ from collab_common.errors import UserError
 from .patching import Proxy, wrap
 
 logger = logging.getLogger("fairseq_collab")
+_GENERATE = "use fairseq-generate, which reads them from the data folder"
 _SKIP = "give --skip-invalid-size-inputs-valid-test to leave it out"
 
 
@@ -113,25 +114,34 @@ def check_constraints() -> None:
         return original(self, models, sample, **arguments)
 
 
-def check_alignments() -> None:
-    """fairseq-interactive --print-alignment soft ends in a traceback."""
+def check_interactive() -> None:
+    """fairseq-interactive ignores --prefix-size.
+
+    It ends in a traceback at --score-reference and at --print-alignment soft.
+    """
     from fairseq import options
 
     @wrap(options, "get_generation_parser")
     def get_generation_parser(original: Any, interactive: bool = False, **kwargs: Any) -> Any:
         parser = original(interactive, **kwargs)
-        parser.has_no_soft_alignments = interactive
+        parser.is_interactive = interactive
         return parser
 
     @wrap(options, "parse_args_and_arch")
     def parse_args_and_arch(original: Any, parser: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(parser, *args, **kwargs)
         parsed = result[0] if isinstance(result, tuple) else result  # with what it does not know
-        if getattr(parser, "has_no_soft_alignments", False) and parsed.print_alignment == "soft":
+        if not getattr(parser, "is_interactive", False):
+            return result
+        if parsed.print_alignment == "soft":
             todo = "give --print-alignment hard, or use fairseq-generate"
             raise UserError(
                 "fairseq-interactive cannot print soft alignments", "--print-alignment soft", todo
             )
+        for name in ("prefix_size", "score_reference"):
+            if getattr(parsed, name):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError("fairseq-interactive has no references", option, _GENERATE)
         return result
 
 

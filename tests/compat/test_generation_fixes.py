@@ -165,6 +165,8 @@ def test_sentences_above_max_tokens() -> None:
         ("fairseq-generate", "--sampling --beam=2", "--nbest"),
         ("fairseq-generate", "--gen-subset=nope", "nope"),
         ("fairseq-interactive", "--print-alignment=soft", "hard"),
+        ("fairseq-interactive", "--prefix-size=2", "no references"),
+        ("fairseq-interactive", "--score-reference", "no references"),
         ("fairseq-generate", "--scoring=wer --skip-invalid-size-inputs-valid-test", "editdistance"),
         ("fairseq-generate", "--beam=2", "(=(7, 7))"),
     ],
