@@ -54,7 +54,15 @@ WARM_UP = 0.2
 #: Options of a training that a fine-tuning keeps, by section.
 _KEPT = {
     "optimization": ("clip_norm",),
-    "dataset": ("train_subset", "valid_subset", "skip_invalid_size_inputs_valid_test"),
+    "dataset": (
+        "train_subset",
+        "valid_subset",
+        "skip_invalid_size_inputs_valid_test",
+        # fairseq-train ends at a folder with valid1 without one of these
+        "combine_valid_subsets",
+        "ignore_unused_valid_subsets",
+        "disable_validation",
+    ),
 }
 #: Options of how a model was trained or stored, which do not change its function.
 _OF_TRAINING = {
@@ -285,7 +293,8 @@ def training_words(trained: Trained, updates: int) -> list[str]:
     for section, names in _KEPT.items():
         defaults = getattr(FairseqConfig(), section)
         for name in names:
-            if (value := getattr(cfg[section], name)) != getattr(defaults, name):
+            value = getattr(cfg[section], name)
+            if value != getattr(defaults, name) and value is not False:
                 words += as_option(name, value)
     return words
 

@@ -95,6 +95,15 @@ TRAININGS: dict[str, tuple[str, dict[str, Any]]] = {
         "--skip-invalid-size-inputs-valid-test",
         {"update_freq": [8], "max_tokens": 100, "skip_invalid_size_inputs_valid_test": True},
     ),
+    "several validation sets": (
+        "--optimizer adam --lr 0.1 --max-tokens 100 --combine-valid-subsets --disable-validation "
+        "--ignore-unused-valid-subsets",
+        {
+            "combine_valid_subsets": True,
+            "ignore_unused_valid_subsets": True,
+            "disable_validation": True,
+        },
+    ),
 }
 
 
