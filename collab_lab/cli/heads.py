@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     content: dict[str, Any] = {
         "checkpoint": args.checkpoint.name,
         "checkpoint_sha256": sha256(args.checkpoint),
-        "data": args.data.resolve().name,
+        "data": options.names_of(args.data),
         "subset": args.subset,
         "arch": model.arch,
         "heads": model.heads,

@@ -269,6 +269,11 @@ def provenance(command: str, argv: Sequence[str], cpu: bool = True) -> dict[str,
     return {"command": shlex.join(["fairseq-collab", command, *argv]), **circumstances(cpu)}
 
 
+def names_of(data: Path) -> str:
+    """The name of a data folder, or the names of several, joined by colons as their paths are."""
+    return os.pathsep.join(Path(one).resolve().name for one in str(data).split(os.pathsep))
+
+
 @contextmanager
 def spelled(**names: str) -> Iterator[None]:
     """Context in which errors name options instead of the Python arguments in backquotes.

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     content = {
         "checkpoint": args.checkpoint.name,
         "model": hash_of(model.model),
-        "data": args.data.resolve().name,
+        "data": options.names_of(args.data),
         "subset": args.subset,
         "feature": head_group_attentions(model.model)[0].feature,
         "batches": count.batches,

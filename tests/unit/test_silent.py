@@ -26,7 +26,7 @@ from toy_reparametrize import Conversions
 
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
-from collab_lab.cli.options import import_models, loss_warnings
+from collab_lab.cli.options import import_models, loss_warnings, names_of
 from collab_lab.export import model as export
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
@@ -559,3 +559,8 @@ def test_a_plug_in_that_changes_more_than_heads(
     ):
         with refusing("c.pt", "`finish`"):
             change()
+
+
+def test_results_name_every_folder_that_was_read() -> None:
+    assert names_of(Path("a/one")) == "one"
+    assert names_of(Path("a/one:two")) == "one:two"
