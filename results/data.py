@@ -106,16 +106,21 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
-def narrow_keys(score: str) -> list[float]:
+#: Folders of shared_keys.json with all key widths, and their d.
+WIDTHS = {"main": 128, "large": 256}
+
+
+def narrow_keys(score: str, folders: Iterable[str] = tuple(WIDTHS)) -> list[float]:
     """Shared (diagonal) minus separate keys, narrower than d: one mean a size and seed.
 
     Runs of one size and seed have one order of data, so that their differences are one cluster.
     """
     found = []
-    for d, folder in ((128, "main"), (256, "large")):
+    for folder in folders:
         of_seed: dict[int, list[float]] = {}
         for part in (0.125, 0.25, 0.5):
-            shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
+            width = part * WIDTHS[folder]
+            shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
             for run, gain in zip(shared, gains(shared, separate, score), strict=True):
                 of_seed.setdefault(run["seed"], []).append(gain)
         found += [fmean(some) for some in of_seed.values()]

@@ -13,6 +13,7 @@ from results.data import (
     MANUALS,
     SEPARATE,
     SHARED,
+    WIDTHS,
     Runs,
     by,
     by_feed_forward,
@@ -81,7 +82,7 @@ def shared_keys() -> Figure:
             for part in KEY_WIDTHS
         }
         for name, kind in (("shared keys, diagonal", SHARED), ("separate keys", SEPARATE))
-        for d, folder in ((128, "main"), (256, "large"))
+        for folder, d in WIDTHS.items()
     }
     return draw(
         {"": series}, "key width, as a share of d", "smoothed loss (bits per token)",

@@ -98,7 +98,7 @@ def decide(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tupl
 
 
 def shared_keys(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
-    """Shared or separate keys, by folder and key width."""
+    """Shared or separate keys, by folder and key width; those of ``widths`` with test losses."""
     mixing = record.overrides.get("model.query_mixing")
     queries = QUERIES.get(str(mixing))
     if queries is None and record.arch == "transformer_collab":
@@ -107,7 +107,9 @@ def shared_keys(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row,
         queries = "standard heads" if record.key_dim == record.model_dim else "separate keys"
     if record.overrides.get("model.mixing_init") == "xavier":
         queries += ", fairseq's start"
-    names = {"folder": run.folder.parent.name, "queries": queries}
+    names: Row = {"folder": run.folder.parent.name, "queries": queries}
+    if name == "widths":
+        names["test_bits"] = test_bits(run)
     yield name, names, ("folder", "method", "queries", "key_dim", "seed")
 
 
@@ -146,14 +148,28 @@ def at_size(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tup
 def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
     """Models that ``--keep`` kept, after updates, and the trained model ``name`` after the same."""
     kind, _, share = record.method.rpartition("-")
-    names = {"model": name, "name": " ".join(kind.split("-")) or PLAIN, "test_bits": test_bits(run)}
-    yield "tuned", names | {"share": float(share) if kind else 1.0}, ("model", "name", "share")
+    names = {"model": name, "name": " ".join(kind.split("-")) or PLAIN, **start_bits(run)}
+    names |= {"test_bits": test_bits(run), "updates": record.train_updates}
+    names |= {"share": float(share) if kind else 1.0}
+    yield "tuned", names, ("model", "name", "share", "updates")
+
+
+def start_bits(run: Run) -> Row:
+    """The losses of the model that a training started from, on both sets."""
+    start = run.config()["checkpoint"].get("finetune_from_model")
+    sets = {"start_bits": "valid", "start_test_bits": "test"} if start else {}
+    return {name: bits(Path(start), run, subset) for name, subset in sets.items()}
 
 
 def test_bits(run: Run) -> float:
     """The loss of a run's checkpoint on the test set."""
-    model = open_model(run.average, data_folder(run.config()))
-    return round(mean_bits(model.model, samples(model, "test")), 5)
+    return bits(run.average, run, "test")
+
+
+def bits(checkpoint: Path, run: Run, subset: str) -> float:
+    """The loss of a checkpoint on a set of a run's data."""
+    model = open_model(checkpoint, data_folder(run.config()))
+    return round(mean_bits(model.model, samples(model, subset)), 5)
 
 
 Names = Callable[[Run, Record, str], Iterator[tuple[str, Row, tuple[str, ...]]]]
@@ -166,7 +182,7 @@ def collect(file: Path, name: str, folder: Path) -> int:
     """Put all finished runs under a folder into a file; how many."""
     names_of, content, number = FILES[file.stem], File(file), 0
     nested = [run for part in sorted(folder.iterdir()) if part.is_dir() for run in _runs(part)]
-    for run in [*_runs(folder), *nested]:
+    for run in {run.folder: run for run in [*_runs(folder), *nested]}.values():
         record = run.record()
         if record is None:
             print(f"{run.folder}: {run.state()}", file=sys.stderr)

@@ -80,7 +80,8 @@ def differences(ours: Runs, theirs: Runs, *scores: str) -> list[str]:
     """``+0.040 (-0.095 to +0.015)`` over the seeds that both have; one number a seed for two."""
     cells = []
     for score in scores:
-        found, spec = gains(ours, theirs, score), "+.3f" if "valid" in score else "+.2f"
+        found = gains(ours, theirs, score)
+        spec = "+.2f" if score in ("bleu", "chrf") else "+.3f"
         one_each = ", ".join(num(one, spec) for one in found)
         cells.append(one_each if len(found) < 3 else interval(gain_of(found), spec))
     return cells
@@ -250,7 +251,7 @@ def shrunk() -> Rows:
 def shrunk_tuned() -> Rows:
     """Before and after updates; after them next to the trained model after the same updates."""
     yield ["what went", "left", "before the updates", "after them", "test, before", "test, after"]
-    tuned = by(load("shrink")["tuned"], "name", "model")
+    tuned = by(by(load("shrink")["tuned"], "updates")[250], "name", "model")
     rows = by(load("shrink")["rows"], "model", "name", "share")
     for (name, model), [run] in tuned.items():
         if name == PLAIN:
@@ -286,28 +287,51 @@ PAPER = {1.0: (27.58, 27.40), 0.5: (27.41, 27.10), 0.25: (27.40, 26.89), 0.125: 
 
 @table
 def readme_key_widths() -> Rows:
-    """The mission's table: BLEU against key width, next to the paper's."""
-    yield ["key width K", *(f"d = {d}: {of}" for d in (128, 256)
-                            for of in ("shared", "separate", "difference")),
+    """The mission's table: BLEU against key width at d = 128, next to the paper's."""
+    yield ["key width K", "shared", "separate", "difference (95%)", "test loss, difference (95%)",
            "paper: shared", "separate", "difference"]  # fmt: skip
-    for part, (shared, separate) in PAPER.items():
-        cells = []
-        for d, folder in ((128, "main"), (256, "large")):
-            sides = [of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE)]
-            cells += [average(side, "bleu", ".1f") for side in sides]
-            cells.append(num(fmean(gains(sides[0], sides[1], "bleu")), "+.2f"))
+    for part, paper in PAPER.items():
+        shared, separate = (of_width("main", kind, 128 * part) for kind in (SHARED, SEPARATE))
         name = "d" if part == 1 else f"d/{round(1 / part)}"
-        paper = (num(shared, ".1f"), num(separate, ".1f"), num(shared - separate, "+.2f"))
-        yield [name, *cells, *paper]
+        theirs = (*(num(bleu, ".1f") for bleu in paper), num(paper[0] - paper[1], "+.2f"))
+        yield [name, *(average(side, "bleu", ".1f") for side in (shared, separate)),
+               *differences(shared, separate, "bleu", "test_bits"), *theirs]  # fmt: skip
 
 
 @table
 def shared_keys_widths() -> Rows:
-    yield ["d", "key width", "loss, shared", "loss, separate", *DIFFERENCES]
-    for (d, folder), (part, name) in product(((128, "main"), (256, "large")), KEY_WIDTHS.items()):
-        shared, separate = (of_width(folder, kind, d * part) for kind in (SHARED, SEPARATE))
+    """All widths of d = 128, with losses on both sets."""
+    yield ["key width", "keys", "parameters", "KV cache", "loss, validation", "loss, test", "chrF",
+           "BLEU", "length ratio"]  # fmt: skip
+    whole = cache_of(of_width("main", SEPARATE, 128)[0])
+    kinds = {SHARED: "shared", SEPARATE: "separate"}
+    for (part, name), (method, keys) in product(KEY_WIDTHS.items(), kinds.items()):
+        runs = of_width("main", method, 128 * part)
+        sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
+        losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
+        scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
+        ratio = average(runs, "length_ratio")
+        yield [f"{name}: {int(128 * part)}", keys, *sizes, *losses, *scores, ratio]
+
+
+@table
+def shared_keys_differences() -> Rows:
+    """Shared minus separate keys, d = 128."""
+    yield ["key width", "loss, validation", "loss, test", "chrF", "BLEU"]
+    for part, name in KEY_WIDTHS.items():
+        shared, separate = (of_width("main", kind, 128 * part) for kind in (SHARED, SEPARATE))
+        cells = differences(shared, separate, "valid_bits", "test_bits", "chrf", "bleu")
+        yield [f"{name}: {int(128 * part)}", *cells]
+
+
+@table
+def shared_keys_large() -> Rows:
+    """Shared and separate keys of d = 256; losses with label smoothing."""
+    yield ["key width", "loss, shared", "loss, separate", *DIFFERENCES]
+    for part, name in KEY_WIDTHS.items():
+        shared, separate = (of_width("large", kind, 256 * part) for kind in (SHARED, SEPARATE))
         losses = [average(side, "valid_loss") for side in (shared, separate)]
-        yield [d, f"{name}: {int(d * part)}", *losses, *differences(shared, separate, *SCORES)]
+        yield [f"{name}: {int(256 * part)}", *losses, *differences(shared, separate, *SCORES)]
 
 
 @table

@@ -36,6 +36,7 @@ from results.data import (
     TRAINED_KINDS,
     TWO,
     WHOLE,
+    WIDTHS,
     bought,
     by,
     by_feed_forward,
@@ -287,7 +288,7 @@ def rivals() -> dict[str, str]:
 @group
 def shrink() -> dict[str, str]:
     """Losses of fewer heads and feed-forward units (shrink.json, at_size.json)."""
-    tuned = by(load("shrink")["tuned"], "name")
+    tuned = by(by(load("shrink")["tuned"], "updates")[250], "name")
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
     model = by(load("shrink")["models"], "model")[control["model"]][0]
     plan, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))
@@ -348,23 +349,18 @@ def heads() -> dict[str, str]:
 @group
 def keys() -> dict[str, str]:
     """Shared and separate keys (shared_keys.json)."""
-    pairs = [
-        gain
-        for (d, folder), part in product(((128, "main"), (256, "large")), KEY_WIDTHS)
-        for gain in gains(
-            of_width(folder, SEPARATE, d * part), of_width(folder, SHARED, d * part), "valid_loss"
-        )
-    ]
     shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
     bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
+    bits = gain_of(narrow_keys("test_bits", ["main"]))
     falls = gain_of(
         [
             gain
-            for d, folder in ((128, "main"), (256, "large"))
+            for folder, d in WIDTHS.items()
             for gain in gains(of_width(folder, SHARED, d), of_width(folder, SHARED, d / 8), "bleu")
         ]
     )
-    machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("main", "intel")]
+    runs = [run for part in load("shared_keys").values() for run in part]
+    machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("amd", "intel")]
     hours = (
         sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
         for runs in machines
@@ -386,15 +382,41 @@ def keys() -> dict[str, str]:
         "diagonal_256_mean": f"{from_standard['large', SHARED].mean:+.3f}",
         "separate_256": interval(from_standard["large", SEPARATE], "+.3f"),
         "diagonal_twice": interval(from_standard["large_twice", SHARED], "+.3f"),
-        "pairs": ends(pairs, ".3f"),
+        "pairs": lower_with_shared_keys("test_bits", "main"),
+        "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "intel", "large"),
+        "narrow_bits": interval(bits, "+.3f"),
+        "significant": after_holm("main", "test_bits"),
+        "significant_256": after_holm("large", "valid_loss"),
         "diagonal_plain": interval(shared, ".3f"),
         "separate_mean": f"{separate.mean:.3f}",
         "narrow_bleu": interval(bleu, "+.2f"),
         "narrow_chrf": interval(chrf, "+.2f"),
         "eighth_falls": interval(falls, ".2f"),
+        "runs": str(len(runs)),
+        "commands": str(sum(run.get("command") is not None for run in runs)),
         "hours": " or ".join(f"{x:.1f}" for x in hours),
         "trainings": str(len(machines[0])),
     }
+
+
+def after_holm(folder: str, score: str) -> str:
+    """At how many of the four widths the difference is significant after Holm's correction."""
+    sides = (
+        [of_width(folder, kind, part * WIDTHS[folder]) for kind in (SHARED, SEPARATE)]
+        for part in KEY_WIDTHS
+    )
+    corrected = holm([gain_of(gains(shared, separate, score)).p for shared, separate in sides])
+    return f"{sum(p is not None and p < 0.05 for p in corrected)} of {len(corrected)}"
+
+
+def lower_with_shared_keys(score: str, *folders: str) -> str:
+    """In how many pairs of equal width and seed shared keys have the lower loss: ``12 of 12``."""
+    found = []
+    for folder, part in product(folders, KEY_WIDTHS):
+        width = part * WIDTHS.get(folder, 128)
+        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+        found += gains(shared, separate, score)
+    return f"{sum(gain < 0 for gain in found)} of {len(found)}"
 
 
 #: Target tokens of Multi30k's training set, in 4,000 subwords.
@@ -458,7 +480,7 @@ def decide() -> dict[str, str]:
 def four_heads_on_captions() -> Gain:
     """Smoothed loss of eight heads of 16 minus that of four of 32, on captions."""
     eight = by(load("heads")["groups"], "folder", "method")["trained", SEPARATE]
-    return gain_of(gains(eight, of_width("main", SEPARATE, 128), "valid_loss"))
+    return gain_of(gains(eight, of_width("amd", SEPARATE, 128), "valid_loss"))
 
 
 def four_heads_of_64() -> Gain:

@@ -282,6 +282,28 @@ def test_runs_with_test_losses(folder: Path, checkpoint: Path) -> None:
     (row,) = content(folder / "at_size.json")["trained"]
     assert row["test_bits"] > 0
     assert "4 heads of 4" in TABLES["at_size_trained"]()
+    assert runs.main([str(folder / "shared_keys.json"), f"widths={out}"]) == 0
+    (width,) = content(folder / "shared_keys.json")["widths"]
+    assert width["test_bits"] == row["test_bits"]
+
+
+def test_runs_that_started_from_a_model(folder: Path, checkpoint: Path) -> None:
+    """The losses of both ends; runs of several lengths are rows of their own."""
+    file = folder / "shrink.json"
+    for updates in (5, 10):
+        out = folder / str(updates)
+        run = write_run(out, "units-0.5", 64, valid_nats=2.0, train_updates=updates)
+        start = f"checkpoint: {{finetune_from_model: {checkpoint}}}\n"
+        (run / "config.yaml").write_text(f"task: {{data: {COPY}}}\n{start}")
+        shutil.copy(checkpoint, run / "average.pt")
+        assert runs.main([str(file), f"m={out}"]) == 0
+    rows = content(file)["tuned"]
+    assert [(row["name"], row["share"], row["updates"]) for row in rows] == [
+        ("units", 0.5, 5),
+        ("units", 0.5, 10),
+    ]
+    assert rows[0]["start_test_bits"] == rows[0]["test_bits"]
+    assert rows[0]["start_bits"] > 0
 
 
 def test_runs_after_updates(folder: Path) -> None:
