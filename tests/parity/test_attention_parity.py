@@ -156,6 +156,11 @@ def test_wrong_calls() -> None:
         attention(x, x, x, incremental_state={})
     with pytest.raises(ValueError, match="key"):
         attention(x, None, None)
+    state: dict = {}
+    start_beam_history(state, 3, 3, x).extend(padding)
+    attention(x, x, x, incremental_state=state)
+    with pytest.raises(ValueError, match="padding"):  # nor in a later step
+        attention(x, x, x, key_padding_mask=padding, incremental_state=state)
 
 
 # ---- caches --------------------------------------------------------------------------------------

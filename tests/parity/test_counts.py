@@ -242,6 +242,15 @@ def test_products_of_another_library_are_counted() -> None:
     assert multiply_adds(model, 7) == expected
 
 
+def test_a_model_that_is_counted_stays_as_it_is() -> None:
+    """It can be in training, with products of another library."""
+    model = toy.model(STANDARD).train()
+    model.decoder.layers[0].fc1.__class__ = OneDnnLinear
+    before = [(type(module), module.training) for module in model.modules()]
+    multiply_adds(model, 7)
+    assert [(type(module), module.training) for module in model.modules()] == before
+
+
 @pytest.mark.parametrize("arch", ["transformer", STANDARD])
 def test_parameters_are_those_that_learn(arch: str) -> None:
     """Not the copies of its maps that an encoder layer of fairseq's has."""

@@ -184,7 +184,7 @@ def test_ways_to_attend_are_one_function(sizes: tuple[int, int], groups: tuple[i
 def test_only_infinite_numbers_of_a_mask_forbid() -> None:
     """A bias of scores is none: padding stays hidden, but from queries that see nothing else."""
     padding = torch.tensor([[True, True, False], [False, False, False]])
-    bias = torch.tensor([[-3.0, 0.5, 2.0], [-3.0, 0.5, float("-inf")]])
+    bias = torch.tensor([[-3.0, 0.5, -2.0], [-3.0, 0.5, float("-inf")]])
     expected = padding[:, None, None].expand(-1, 1, 2, -1).clone()
     expected[0, 0, 1] = False  # whose only other key is forbidden
     assert torch.equal(over_keys(padding, bias).expand(2, 1, 2, 3), expected)

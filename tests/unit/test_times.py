@@ -481,13 +481,15 @@ def test_times_of_other_versions_are_not_taken(
     assert time_parts(model, engine, folder=counted).seconds == 2 + first.seconds
 
 
-def test_a_rounded_cache_has_times_of_its_own(tmp_path: Path) -> None:
-    """Its weights have the shapes of one without rounding."""
+def test_what_no_shape_shows_has_times_of_its_own(tmp_path: Path) -> None:
+    """Weights have the same shapes with a rounded cache, and with fewer, larger heads."""
     work, keys = Work("fairseq", 1, 30), set[str]()
-    for name, bits in (("plain", 0), ("eight", 8), ("four", 4)):
-        path = toy_checkpoints.write(tmp_path / f"{name}.pt", OURS, cache_bits=bits)
+    several: list[dict[str, int]]
+    several = [{}, {"cache_bits": 8}, {"cache_bits": 4}, {"decoder_attention_heads": 2}]
+    for options in several:
+        path = toy_checkpoints.write(tmp_path / "c.pt", OURS, **options)
         keys.add(parts.key_of(open_model(path, toy_checkpoints.COPY), work, ("heads",)))
-    assert len(keys) == 3
+    assert len(keys) == len(several)
 
 
 def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> None:
