@@ -50,8 +50,8 @@ def reject(trained: Trained, refused: str, problems: Iterable[str], todo: str = 
 def model_problems(trained: Trained) -> Iterator[str]:
     """Reasons why a model rebuilt from options and weights would not compute the same function."""
     model = trained.model
-    if family_of(type(model)) is None:
-        yield f"a {type(model).__name__} may compute something that a rebuilt model does not"
+    if (foreign := trained.foreign) is not None:
+        yield f"a {foreign.__name__} may compute something that a rebuilt model does not"
     yield from finish_problems(model)
     yield from option_problems(trained)
     yield from weight_problems(model)
