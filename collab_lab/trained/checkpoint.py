@@ -276,9 +276,17 @@ def open_model(
 
 
 def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
-    """The moving averages of the weights that ``--store-ema`` saved; None if there are none."""
-    averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
-    return averages
+    """The moving averages of the weights that ``--store-ema`` saved; None if there are none.
+
+    With ``--ema-fp32``, a training in half precision also saves them in single precision.  Those
+    are not tied any more, so that each name takes the first of the averages that are.
+    """
+    extra = state.get("extra_state") or {}
+    averages: Mapping[str, Tensor] | None = extra.get("ema")
+    if averages is None:
+        return None
+    exact, names = extra.get("ema_fp32_params") or {}, checkpoints.first_names(averages)
+    return {name: exact.get(names[name], average) for name, average in averages.items()}
 
 
 def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:

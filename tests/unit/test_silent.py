@@ -259,6 +259,26 @@ def test_one_module_at_two_places(tmp_path: Path) -> None:
         prices(model, sentences=9)
 
 
+@pytest.mark.parametrize("part", ["encoder_attn", "k_proj", "norm"])
+def test_parts_of_a_layer_that_share_weights(part: str, tmp_path: Path) -> None:
+    """A smaller model would have them twice."""
+    model = model_of(tmp_path / "c.pt")
+    for layer in model.model.decoder.layers:
+        if part == "encoder_attn":
+            layer.encoder_attn = layer.self_attn
+        elif part == "k_proj":
+            layer.encoder_attn.k_proj = layer.self_attn.k_proj
+        else:
+            layer.final_layer_norm = layer.self_attn_layer_norm
+    assert validation_loss(model) > 0
+    for use in (
+        lambda: prune(model, 3, random=1, sentences=9),
+        lambda: shrink(model, parameters=0.66, sentences=9),
+    ):
+        with refusing("decoder.layers.0.self_attn"):
+            use()
+
+
 def test_folders_of_shards(tmp_path: Path) -> None:
     path, copy_ = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
     import_models(Namespace(checkpoint=path, data=Path(f"{copy_}:{copy_}")))
