@@ -21,6 +21,7 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
+from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
