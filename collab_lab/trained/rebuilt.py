@@ -75,11 +75,11 @@ def _tied_parts(model: nn.Module) -> Iterator[str]:
     for name, weight in model.named_parameters(remove_duplicate=False):
         if (match := _IN_LAYER.match(name)) and ".latent_proj." not in name:  # of one latent
             parts.setdefault(weight, []).append(match)
-    found = set[tuple[str, ...]]()
+    tied = set[tuple[str, ...]]()
     for of_weight in parts.values():
         layers = {match["layer"] for match in of_weight}
-        found.add(tuple(sorted(layers if len(layers) > 1 else {match[0] for match in of_weight})))
-    for names in sorted(names for names in found if len(names) > 1):
+        tied.add(tuple(sorted(layers if len(layers) > 1 else {match[0] for match in of_weight})))
+    for names in sorted(names for names in tied if len(names) > 1):
         yield f"{' and '.join(names)} have weights in common"
     for attention in attentions(model):
         maps = [getattr(attention.module, f"{name}_proj", attention) for name in "qkv"]
