@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     options.import_models(args)
     from collab_lab.export import check, model
     from collab_lab.metrics.loss import say_if_guessing_valid
-    from collab_lab.trained.checkpoint import HALF, open_model
+    from collab_lab.trained.checkpoint import HALF, open_model, say_if_unlearnt
     from fairseq_compat.checkpoints import naming
 
     trained = open_model(args.checkpoint, args.data)
@@ -111,6 +111,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     if not HALF.isdisjoint(trained.precisions.values()):
         print("the checkpoint's weights of half precision are written in single precision")
+    say_if_unlearnt(trained, "an engine makes up the beginning, unless that is given")
     if args.format == "fairseq" and (task := model.own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if args.format == "onnx":

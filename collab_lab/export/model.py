@@ -106,7 +106,7 @@ def plain(trained: Trained) -> Trained:
 def check_source(trained: Trained) -> Family:
     """The family of the model; UserError if it is unknown or the model rounds its KV cache."""
     family = family_of(type(trained.model))
-    if family is None:
+    if family is None or trained.foreign is not None:
         todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
         raise UserError(f"unknown architecture {trained.arch!r}", trained.path, todo)
     for problem in finish_problems(trained.model):

@@ -135,9 +135,10 @@ def check(trained: Trained) -> None:
 
 def problems(trained: Trained) -> Iterator[str]:
     """Reasons why a model cannot be exported."""
-    family, model = family_of(type(trained.model)), trained.model
-    if family is None:
-        name = f"{type(model).__name__} ({trained.arch})"
+    model, foreign = trained.model, trained.foreign
+    family = family_of(type(model))
+    if family is None or foreign is not None:
+        name = f"{(foreign or type(model)).__name__} ({trained.arch})"
         yield f"{name} is no transformer of fairseq or of this project, so its graph is not known"
         return
     if type(model) in family.stock:  # becomes one of this project's

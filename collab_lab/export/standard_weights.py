@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from collab_lab.trained.attentions import LinearMaps, linear_maps
+from collab_lab.trained.attentions import LinearMaps, is_one_of, linear_maps
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.grouped_query import GroupedQueryAttention
 from fairseq_collab.attention.latent import LatentAttention
@@ -53,7 +53,7 @@ def maps_of(attention: HeadAttention, heads: int) -> LinearMaps:
     Raises:
         NotExactError: an unknown class of attention.
     """
-    if not isinstance(attention, KNOWN):
+    if not is_one_of(attention, KNOWN):
         raise NotExactError(f"export does not support attentions of {type(attention).__name__}")
     own = attention.num_heads
     if not own:

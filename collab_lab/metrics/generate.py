@@ -20,6 +20,10 @@ from fairseq_collab.decoding.beam_search import max_len
 BEAM = 5
 
 
+#: What :func:`translate` does if a model has not learnt how a target begins, and what to do then.
+MADE_UP = "it makes up the beginning; to give it, use fairseq-generate --prefix-size"
+
+
 class Translations(NamedTuple):
     """Translations with joined subwords, in the order of the corpus.
 

@@ -13,10 +13,16 @@ from collab_common.encodings import are_of_other_tokens
 from collab_common.errors import UserError, check_whole
 from collab_common.folder import manifest
 from collab_common.progress import say
-from collab_lab.metrics.generate import BEAM, say_how_many_are_cut
+from collab_lab.metrics.generate import BEAM, MADE_UP, say_how_many_are_cut
 from collab_lab.metrics.generate import translate as translated
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
-from collab_lab.trained.checkpoint import Trained, check_direction, check_model, in_evaluation
+from collab_lab.trained.checkpoint import (
+    Trained,
+    check_direction,
+    check_model,
+    in_evaluation,
+    say_if_unlearnt,
+)
 from collab_lab.trained.sentences import to_device
 from data_prep.subwords import CODES, MODEL, by_sentence, pieces_of, units_of
 
@@ -75,6 +81,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         lines.append(torch.tensor([*ids, words.eos()]))
     if not lines:
         return []
+    say_if_unlearnt(model, MADE_UP)
     lengths = np.array([len(line) for line in lines])
     dataset = task.build_dataset_for_inference(lines, lengths)
     batches = (

@@ -30,7 +30,7 @@ from collab_common.folder import manifest
 from collab_common.moses import ordinary_text
 from collab_common.provenance import circumstances, hardware
 from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, multiply_adds
-from collab_lab.metrics.generate import Translations, translate
+from collab_lab.metrics.generate import MADE_UP, Translations, translate
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.loss import say_if_guessing
 from collab_lab.metrics.translation_scores import score, subword_marks, tokenised
@@ -43,7 +43,7 @@ from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, open_model
+from collab_lab.trained.checkpoint import Trained, open_model, say_if_unlearnt
 from collab_lab.trained.sentences import batches, dataset_of, fitting, samples
 
 logger = logging.getLogger(__name__)
@@ -155,6 +155,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     check_dropout(trained.model, generation)
+    say_if_unlearnt(trained, MADE_UP)
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples, start = all_batches(trained, config, subset), time.perf_counter()
@@ -246,6 +247,7 @@ def all_batches(trained: Trained, config: DictConfig, subset: str) -> Iterator[A
 def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) -> Facts:
     """The perplexities of the validation set and of ``subset``, by fairseq-eval-lm's function."""
     words = trained.task.dictionary
+    say_if_unlearnt(trained, "the perplexities count the beginning, too")
     values = {}
     for name in dict.fromkeys(("valid", subset)):
         samples = batches(trained, name)

@@ -23,10 +23,13 @@ def apply_plan(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
     trained, batches = evidence.trained, evidence.batches
     model, plan = apply_cuts(evidence, plan)
     after = refit_if_better(model, trained, batches) if fit else None
+    model = model.in_precision_of_source()
+    if model.saved_in is not None:  # what is measured is what the file will have
+        after = None
     price = plan.price if plan.prices else None
     rise = measured_rise(model, trained, batches, price, before=evidence.bits, after=after)
     shares = shares_of(model, trained, plan)
-    return Smaller(model.in_precision_of_source(), plan, rise, shares)
+    return Smaller(model, plan, rise, shares)
 
 
 def apply_cuts(evidence: Evidence, plan: Plan) -> tuple[Trained, Plan]:

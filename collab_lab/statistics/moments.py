@@ -28,7 +28,6 @@ Sums are in double precision.  Memory is O(H d^2) for an attention, whatever N i
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,6 +55,7 @@ from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
+    arguments_of,
     attentions,
     hooked,
     own_bits,
@@ -64,6 +64,7 @@ from collab_lab.trained.attentions import (
 from collab_lab.trained.checkpoint import Trained, in_evaluation
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards, recorded
 from fairseq_collab.attention.scores import mask_scores, over_keys
+from fairseq_compat.checkpoints import naming
 
 #: Target tokens per number of the model's width below which prices are far too low.
 FEW = 10
@@ -71,6 +72,8 @@ FEW = 10
 MUCH = 2e9
 #: Most inputs of keys and values that are kept as they are.
 KEPT = 1024
+#: Share of an attention's largest output by which the formulas above may miss it: of float32.
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,13 @@ class Sums:
         self.shifts = dict[str, Tensor]()
 
     def add(
-        self, x: Tensor, y: Tensor, not_padding: Tensor, gradient: Tensor, *masks: Tensor | None
+        self,
+        x: Tensor,
+        y: Tensor,
+        not_padding: Tensor,
+        gradient: Tensor,
+        *masks: Tensor | None,
+        output: Tensor | None = None,
     ) -> None:
         """Add a batch to the sums.
 
@@ -181,6 +190,10 @@ class Sums:
             x, y, gradient: inputs of the queries, inputs of the keys, and ``G``, as above.
             not_padding: ``(T, B)``, false at padding.
             masks: masks of the scores ``(B, H, T, S)``: see :func:`.mask_scores`.
+            output: what the attention returned ``(T, B, d)``, to be compared with the formulas.
+
+        Raises:
+            UserError: the formulas do not give ``output``.
         """
         maps = HeadMaps(*(weights.to(x) for weights in self.maps))
         with torch.no_grad():
@@ -194,7 +207,11 @@ class Sums:
         delta = _mapped(gradient, maps.out)  # (H, B, T, h_v)
         if not self.heads_alone:
             self._count_inputs(x, y, a, score_gradients(a, v, delta), q, delta, not_padding)
-        h = (a @ v).permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
+        of_heads = a @ v  # (H, B, T, h_v)
+        if output is not None and not own_bits(self.module):
+            computed = (of_heads @ maps.out.mT.unsqueeze(1)).sum(0) + maps.out_bias
+            self._check(computed[not_padding.T], output.transpose(0, 1)[not_padding.T])
+        h = of_heads.permute(1, 2, 0, 3).flatten(2)[not_padding.T]  # (N_q, H h_v)
         h = self._shifted("h", h)
         halves = (self.sentences + torch.arange(len(gradient), device=h.device)) % 2  # (B)
         self.sentences += len(halves)
@@ -204,6 +221,16 @@ class Sums:
             self.queries[half] += len(ours)
             products = ours.sum(0), gram(ours), gram(grads)
             self._count(**dict(zip((f"h{half}", f"hh{half}", f"g{half}"), products, strict=True)))
+
+    def _check(self, computed: Tensor, output: Tensor) -> None:
+        """Raise UserError if the attention's output ``(N_q, d)`` is not what the formulas give.
+
+        The attention of a plug-in may normalise its queries, or have no softmax.
+        """
+        if (computed - output).abs().max() > ROUNDING * output.abs().max():
+            kind = type(self.module).__name__
+            problem = f"a {kind} is not the softmax attention of linear queries, keys and values"
+            raise UserError(f"{problem} that prices assume")
 
     def _count_inputs(
         self, x: Tensor, y: Tensor, a: Tensor, g: Tensor, q: Tensor, delta: Tensor, words: Tensor
@@ -325,7 +352,12 @@ def collect_all(
     sums: dict[Attention, Sums] = {}
     unit_sums: dict[FeedForward, UnitSums] = {}
     calls: dict[Attention, tuple[Any, ...]] = {}
-    with in_evaluation(model), at_least_float32(model), recorded(model) as unit_calls:
+    with (
+        naming(trained.path),
+        in_evaluation(model),
+        at_least_float32(model),
+        recorded(model) as unit_calls,
+    ):
         say_if_guessing(trained, batches)
         for batch in bar("prices", batches):
             calls.clear()
@@ -343,11 +375,11 @@ def collect_all(
             read = {"encoder": net_input["src_tokens"], "decoder": read_by_decoder(batch)}
             is_word = {side: tokens.ne(padding).T for side, tokens in read.items()}
             for (attention, call), gradient in zip(calls.items(), of_attentions, strict=True):
-                x, y, *masks, _ = call
+                x, y, *masks, output, _ = call
                 side = "encoder" if attention.type == "encoder" else "decoder"
                 if attention not in sums:
                     sums[attention] = Sums(attention.module, heads_alone="cache" not in parts)
-                sums[attention].add(x, y, is_word[side], gradient, *masks)
+                sums[attention].add(x, y, is_word[side], gradient, *masks, output=output)
             of_blocks = zip(unit_calls.items(), of_units, strict=True)
             for (block, (h, _)), gradient in of_blocks if "units" in parts else ():
                 unit_sums.setdefault(block, UnitSums()).add(h, is_word[block.side], gradient)
@@ -469,12 +501,12 @@ def _equal_weights(module: nn.Module, other: nn.Module) -> bool:
 def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> Any:
     """Make an attention with heads add its next call to ``calls``.
 
-    What it adds: the inputs of queries and of keys, masks of the scores, and zeros that are added
-    to the output.
+    What it adds: the inputs of queries and of keys, masks of the scores, the output, and zeros
+    that are added to it.
     """
 
     def after(module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Any]) -> Any:
-        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        arguments = arguments_of(module, args, kwargs)
         mask = arguments.get("attn_mask")
         masks = mask, over_keys(arguments.get("key_padding_mask"), mask)
         if not module.num_heads:
@@ -485,6 +517,7 @@ def _record(calls: dict[Attention, tuple[Any, ...]], attention: Attention) -> An
             arguments["query"].detach(),
             arguments["key"].detach(),
             *masks,
+            output[0].detach(),
             zeros,
         )
         return output[0] + zeros, *output[1:]

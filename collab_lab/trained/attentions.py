@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
@@ -89,6 +90,12 @@ def by_type(model: nn.Module) -> dict[AttentionType, list[Attention]]:
 def of_one_model(name: str) -> bool:
     """Whether the state of this name belongs to one model and must not be copied to another."""
     return _OF_ONE_MODEL.fullmatch(name) is not None
+
+
+def is_one_of(module: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether an attention is of these classes, and not of a plug-in's that is derived from one."""
+    package = type(module).__module__.partition(".")[0]
+    return isinstance(module, kinds) and package in ("fairseq", "fairseq_collab")
 
 
 def check_known(model: nn.Module, path: Path | None = None) -> None:
@@ -221,9 +228,21 @@ def own_bits(module: Any) -> int:
 # ---- hooks ---------------------------------------------------------------------------------------
 
 
+def arguments_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of one call of an attention by their names.
+
+    A plug-in's ``forward`` may not name them, but pass all on to fairseq's.
+    """
+    arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if "query" not in arguments:
+        signature = inspect.signature(MultiheadAttention.forward)
+        arguments = signature.bind(module, *args, **kwargs).arguments
+    return arguments
+
+
 def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """The inputs of one call of an attention: that of the queries, that of keys and values."""
-    arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    arguments = arguments_of(module, args, kwargs)
     return arguments["query"], arguments["key"]
 
 

@@ -71,6 +71,7 @@ def average_checkpoints(
                 if value != wanted:
                     problem = f"{name} is {value}, but {wanted} in {first}"
                     raise UserError(problem, path, _ONE_TRAINING)
+        check_tied(model, names, path, first)
         weights = _summed(model, names, path)
         lengths.append(_square(weights))
         for name, weight in weights.items():
@@ -115,6 +116,20 @@ def _summed(model: Mapping[str, Tensor], names: Mapping[str, str], path: str) ->
                 raise UserError(f"{name} holds NaN or infinity", path, "leave this file out")
             result[name] = weight
     return result
+
+
+def check_tied(
+    model: Mapping[str, Tensor], names: Mapping[str, str], path: str, first: str
+) -> None:
+    """Raise UserError if weights that are tied in the first checkpoint differ in this one.
+
+    Only one of them is averaged, so that the others would be lost.
+    """
+    for name, one in names.items():
+        differ = name != one and not torch.equal(model[name], model[one])
+        if differ and not name.endswith(fairseq_fixes.UNDEFINED):
+            problem = f"{name} differs from {one}, and in {first} they are one weight"
+            raise UserError(problem, path, "give this file first")
 
 
 def _square(weights: Mapping[str, Tensor]) -> float:

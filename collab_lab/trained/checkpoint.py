@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
-from fairseq.models import FairseqLanguageModel
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, setup_task
 from omegaconf import DictConfig, OmegaConf, ValidationError
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from collab_common.progress import say
 from collab_lab.trained.attentions import Attention, attentions, by_type
 from collab_lab.trained.from_options import check_autoregressive
 from fairseq_collab.models.options import plain_options
+from fairseq_collab.models.variants import family_of
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
 from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
@@ -77,6 +78,18 @@ class Trained:
     def arch(self) -> str:
         """The name under which the model is registered."""
         return str(self.options.get("_name") or self.options.get("arch"))
+
+    @property
+    def foreign(self) -> type | None:
+        """The class that may compute something unknown: see :func:`.family_of`; None if none does.
+
+        It is the model's own, or the one of its architecture, which may build a model of a known
+        class and then change it.
+        """
+        kind, builder = type(self.model), ARCH_MODEL_REGISTRY.get(self.arch)
+        if family_of(kind) is None:
+            return kind
+        return None if builder in (None, kind) else builder
 
     @property
     def attentions(self) -> dict[AttentionType, list[Attention]]:
@@ -263,9 +276,17 @@ def open_model(
 
 
 def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
-    """The moving averages of the weights that ``--store-ema`` saved; None if there are none."""
-    averages: Mapping[str, Tensor] | None = (state.get("extra_state") or {}).get("ema")
-    return averages
+    """The moving averages of the weights that ``--store-ema`` saved; None if there are none.
+
+    With ``--ema-fp32``, a training in half precision also saves them in single precision.  Those
+    are not tied any more, so that each name takes the first of the averages that are.
+    """
+    extra = state.get("extra_state") or {}
+    averages: Mapping[str, Tensor] | None = extra.get("ema")
+    if averages is None:
+        return None
+    exact, names = extra.get("ema_fp32_params") or {}, checkpoints.first_names(averages)
+    return {name: exact.get(names[name], average) for name, average in averages.items()}
 
 
 def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
@@ -277,6 +298,17 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
             "out; to use them instead of the weights, run `fairseq-collab average --ema`"
         )
     return has_averages
+
+
+def say_if_unlearnt(trained: Trained, here: str) -> None:
+    """Say that the training left the beginning of each target out of its loss.
+
+    Args:
+        here: what becomes of the beginning.
+    """
+    if number := trained.ignored_prefix:
+        reason = f"--ignore-prefix-size {number}"
+        say(f"warning: {trained.path} has not learnt how a target begins ({reason}): {here}")
 
 
 @contextmanager

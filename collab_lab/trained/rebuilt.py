@@ -18,7 +18,7 @@ from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
-_IN_LAYER = re.compile(r"(encoder|decoder)\.layers\.\d+")
+_IN_LAYER = re.compile(r"(?P<layer>(encoder|decoder)\.layers\.\d+)\.\w+")
 #: Options with which no model of ours can be built, or no block fitted, and why.
 _UNSUPPORTED = UNSUPPORTED | {
     f"scale_{part}": f"--scale-{part} changes a block in a way that the refit does not support"
@@ -50,12 +50,12 @@ def reject(trained: Trained, refused: str, problems: Iterable[str], todo: str = 
 def model_problems(trained: Trained) -> Iterator[str]:
     """Reasons why a model rebuilt from options and weights would not compute the same function."""
     model = trained.model
-    if family_of(type(model)) is None:
-        yield f"a {type(model).__name__} may compute something that a rebuilt model does not"
+    if (foreign := trained.foreign) is not None:
+        yield f"a {foreign.__name__} may compute something that a rebuilt model does not"
     yield from finish_problems(model)
     yield from option_problems(trained)
     yield from weight_problems(model)
-    yield from _tied_layers(model)
+    yield from _tied_parts(model)
 
 
 def finish_problems(model: nn.Module) -> Iterator[str]:
@@ -69,13 +69,17 @@ def finish_problems(model: nn.Module) -> Iterator[str]:
         yield f"the `finish` of {variant.name} may change more of the model than its heads"
 
 
-def _tied_layers(model: nn.Module) -> Iterator[str]:
-    """Layers that share weights, which a new model would have twice."""
-    layers: dict[nn.Parameter, set[str]] = {}
+def _tied_parts(model: nn.Module) -> Iterator[str]:
+    """Layers, or parts of a layer, that share weights, which a new model would have twice."""
+    parts: dict[nn.Parameter, list[re.Match[str]]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         if (match := _IN_LAYER.match(name)) and ".latent_proj." not in name:  # of one latent
-            layers.setdefault(weight, set()).add(match[0])
-    for names in sorted({tuple(sorted(names)) for names in layers.values() if len(names) > 1}):
+            parts.setdefault(weight, []).append(match)
+    tied = set[tuple[str, ...]]()
+    for of_weight in parts.values():
+        layers = {match["layer"] for match in of_weight}
+        tied.add(tuple(sorted(layers if len(layers) > 1 else {match[0] for match in of_weight})))
+    for names in sorted(names for names in tied if len(names) > 1):
         yield f"{' and '.join(names)} have weights in common"
     for attention in attentions(model):
         maps = [getattr(attention.module, f"{name}_proj", attention) for name in "qkv"]

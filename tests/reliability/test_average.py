@@ -80,6 +80,35 @@ def test_moving_averages_in_place_of_the_weights(
         average_checkpoints([out], tmp_path / "none.pt", ema=True)
 
 
+def test_moving_averages_of_single_precision(tmp_path: Path) -> None:
+    """A training in half precision with --ema-fp32 saves both; what is tied stays tied."""
+    exact = torch.full((3, 2), 1.0001)
+    half = exact.half()
+    path = make(tmp_path / "c.pt", w=half, tied__w=half)
+    state = torch.load(path, weights_only=False)
+    state["extra_state"] |= {
+        "ema": {"w": half, "tied.w": half},  # one tensor
+        "ema_fp32_params": {"w": exact, "tied.w": exact.clone()},
+    }
+    torch.save(state, path)
+    average_checkpoints([path], tmp_path / "mean.pt", ema=True)
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    assert torch.equal(mean["w"], exact)
+    assert mean["tied.w"].data_ptr() == mean["w"].data_ptr()
+
+
+def test_what_is_one_weight_in_the_first_file_alone(tmp_path: Path) -> None:
+    """As of a model whose second layer began as its first: that of later files would be lost."""
+    shared, other = torch.ones(2, 2), torch.full((2, 2), 3.0)
+    grown = make(tmp_path / "grown.pt", 1, a__w=shared, b__w=shared)
+    trained = make(tmp_path / "trained.pt", 2, a__w=shared.clone(), b__w=other)
+    with refusing(str(trained), "b.w", "a.w", str(grown)):
+        average_checkpoints([grown, trained], tmp_path / "mean.pt")
+    average_checkpoints([trained, grown], tmp_path / "mean.pt")
+    mean = checkpoints.read(tmp_path / "mean.pt")["model"]
+    assert (mean["a.w"][0, 0], mean["b.w"][0, 0]) == (1, 2)
+
+
 def test_threads_open_models(tmp_path: Path) -> None:
     """What torch allows is known to the whole process."""
     path = toy_checkpoints.write(tmp_path / "c.pt")

@@ -43,7 +43,7 @@ def run(*arguments: object) -> None:
 
 
 def opened(model: Any) -> Trained:
-    return Trained(Path("c.pt"), {}, model, None)
+    return Trained(Path("c.pt"), {"cfg": OmegaConf.create({"model": {}})}, model, None)
 
 
 def engine(model: Any, folder: Path) -> ctranslate2.Translator:

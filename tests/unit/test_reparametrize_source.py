@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import toy
 import toy_checkpoints
+from omegaconf import OmegaConf
 from refusals import refusing
 from toy_reparametrize import HERE, TARGET, check, target_of, trained
 
@@ -76,9 +77,10 @@ def test_other_models_are_refused() -> None:
     shared, derived = toy.model("transformer_collab"), toy.model("transformer")
     # A class derived from fairseq's may compute anything.
     derived.__class__ = type("Changed", (type(derived),), {})
+    state = {"cfg": OmegaConf.create({"model": {}})}
     for model in (shared, derived, toy.model("lstm", criterion="", **sizes)):
         with refusing(type(model).__name__):
-            check(Trained(HERE, {}, model, None), TARGET)
+            check(Trained(HERE, state, model, None), TARGET)
 
 
 @pytest.mark.parametrize(("width", "grows"), [("16", True), ("4", False)])

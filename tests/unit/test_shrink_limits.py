@@ -21,6 +21,7 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.heads.importance import importance
+from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
 from collab_lab.shrinking.cut import ANY_BITS
 from collab_lab.shrinking.engine import ENGINES
@@ -154,7 +155,9 @@ def test_each_weight_keeps_its_own_precision(change: str, tmp_path: Path) -> Non
         for name, weight in state["model"].items()
     }
     torch.save(state, path)
-    result = CHANGES[change](open_model(path, COPY)).model
+    model = open_model(path, COPY)
+    smaller = CHANGES[change](model)
+    result = smaller.model
     result.save(tmp_path / "o.pt")
     saved = torch.load(tmp_path / "o.pt", weights_only=True)["model"]
     for name, weight in saved.items():
@@ -169,7 +172,11 @@ def test_each_weight_keeps_its_own_precision(change: str, tmp_path: Path) -> Non
         for name, dtype in new.items()
     ), new
     assert new or change != "convert"
-    assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+    again = open_model(tmp_path / "o.pt", COPY)
+    assert validation_loss(again) == validation_loss(result)
+    read = samples(model, "train", 9)
+    rise = mean_bits(again.model, read) - mean_bits(model.model, read)
+    assert smaller.rise == pytest.approx(rise, abs=1e-5)
 
 
 def test_a_weight_that_half_precision_cannot_hold_is_an_error(tmp_path: Path) -> None:

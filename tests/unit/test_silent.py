@@ -16,7 +16,9 @@ import torch
 import toy
 import toy_checkpoints
 from fairseq.data import Dictionary
-from fairseq.models import MODEL_REGISTRY
+from fairseq.models import MODEL_REGISTRY, register_model, register_model_architecture
+from fairseq.models.transformer import TransformerModel
+from fairseq.modules import MultiheadAttention
 from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
 from collab_lab.cli.options import import_models, loss_warnings, names_of
 from collab_lab.export import model as export
+from collab_lab.export import onnx
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
@@ -171,6 +174,81 @@ def test_normalised_latents_are_no_linear_maps(
         use(model, tmp_path / "out")
 
 
+class Normalised(SeparateAttention):
+    """Heads of a plug-in without weights of their own: keys have the length 5."""
+
+    def project_key(self, y: Tensor) -> Tensor:
+        return 5 * functional.normalize(super().project_key(y), dim=-1)
+
+
+class Even(SeparateAttention):
+    """Heads of a plug-in that attend without a softmax."""
+
+    def _attend(self, q: Tensor, context: Any, *more: Any) -> tuple[Tensor, Tensor | None]:
+        heads, weights = super()._attend(q, context, *more)
+        return 1.5 * heads, weights
+
+
+class Stock(MultiheadAttention):
+    """fairseq's attention, changed by a plug-in."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output, weights = super().forward(*args, **kwargs)
+        return 1.5 * output, weights
+
+
+@pytest.mark.parametrize("kind", [Normalised, Even, Stock])
+def test_heads_of_a_plug_in_that_are_derived_from_known_ones(kind: type, tmp_path: Path) -> None:
+    """A smaller or an exported model would have the heads that they are derived from."""
+    arch = "transformer" if kind is Stock else "transformer_headsize_n"
+    model = model_of(tmp_path / "c.pt", arch)
+    for attention in attentions(model.model):
+        attention.module.__class__ = kind
+    assert validation_loss(model) > 0
+    with refusing(kind.__name__, "c.pt"):
+        prices(model, sentences=9)
+    with refusing(kind.__name__):
+        prune(model, 1, random=1, sentences=9)
+    if kind is not Stock:
+        with refusing(kind.__name__):
+            export.plain(model)
+
+
+BUILT = "transformer_built_by_a_plug_in"
+
+
+@register_model(BUILT)
+class Builder(TransformerModel):
+    """It builds fairseq's own model, and changes what no weight and no option shows."""
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> TransformerModel:
+        model = TransformerModel.build_model(args, task)
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            layer.activation_fn = lambda x: functional.relu(x).square()
+        return model
+
+
+@register_model_architecture(BUILT, BUILT)
+def built(args: Namespace) -> None:
+    """All options as they are by default."""
+
+
+@pytest.mark.parametrize("use", ["shrink", "prune", "convert", "fairseq", "onnx"])
+def test_a_known_model_that_a_plug_in_has_changed(use: str, tmp_path: Path) -> None:
+    uses: dict[str, Callable[[Trained], Any]] = {
+        "shrink": lambda model: shrink(model, parameters=0.8, sentences=9),
+        "prune": lambda model: prune(model, 1, sentences=9),
+        "convert": lambda model: convert(model, size=8, sentences=9),
+        "fairseq": export.plain,
+        "onnx": onnx.check,
+    }
+    model = model_of(tmp_path / "c.pt", BUILT)
+    assert type(model.model) is TransformerModel
+    with refusing(BUILT if use == "fairseq" else "Builder"):
+        uses[use](model)
+
+
 def test_one_module_at_two_places(tmp_path: Path) -> None:
     """Both layers would have the numbers of the second one."""
     model = model_of(tmp_path / "c.pt")
@@ -179,6 +257,26 @@ def test_one_module_at_two_places(tmp_path: Path) -> None:
     assert validation_loss(model) > 0
     with refusing("encoder.layers.0.self_attn", "encoder.layers.1.self_attn"):
         prices(model, sentences=9)
+
+
+@pytest.mark.parametrize("part", ["encoder_attn", "k_proj", "norm"])
+def test_parts_of_a_layer_that_share_weights(part: str, tmp_path: Path) -> None:
+    """A smaller model would have them twice."""
+    model = model_of(tmp_path / "c.pt")
+    for layer in model.model.decoder.layers:
+        if part == "encoder_attn":
+            layer.encoder_attn = layer.self_attn
+        elif part == "k_proj":
+            layer.encoder_attn.k_proj = layer.self_attn.k_proj
+        else:
+            layer.final_layer_norm = layer.self_attn_layer_norm
+    assert validation_loss(model) > 0
+    for use in (
+        lambda: prune(model, 3, random=1, sentences=9),
+        lambda: shrink(model, parameters=0.66, sentences=9),
+    ):
+        with refusing("decoder.layers.0.self_attn"):
+            use()
 
 
 def test_folders_of_shards(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -14,7 +15,8 @@ import torch
 import toy_checkpoints
 from refusals import refusing
 
-from collab_lab import open_model, prices, shrink, validation_loss
+from collab_lab import open_model, prices, shrink, translate, validation_loss
+from collab_lab.cli.main import main
 from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
@@ -25,16 +27,21 @@ from collab_lab.trained.sentences import dataset_of, load_all, samples, sentence
 PREFIX = 2
 
 
-def trained_without_prefix(folder: Path, number: int = PREFIX) -> Trained:
-    """A model whose criterion left out the first targets of each sentence."""
-    state = torch.load(toy_checkpoints.write(folder / "whole.pt"), weights_only=False)
-    state["cfg"]["criterion"] = {
+def without_prefix(number: int = PREFIX) -> dict[str, Any]:
+    """Options of a criterion that leaves out the first targets of each sentence."""
+    return {
         "_name": "label_smoothed_cross_entropy",
         "label_smoothing": 0.0,
         "ignore_prefix_size": number,
         "report_accuracy": False,
         "sentence_avg": False,
     }
+
+
+def trained_without_prefix(folder: Path, number: int = PREFIX) -> Trained:
+    """A model whose criterion left out the first targets of each sentence."""
+    state = torch.load(toy_checkpoints.write(folder / "whole.pt"), weights_only=False)
+    state["cfg"]["criterion"] = without_prefix(number)
     torch.save(state, folder / "prefix.pt")
     return open_model(folder / "prefix.pt", toy_checkpoints.COPY)
 
@@ -86,6 +93,42 @@ def test_sentences_of_nothing_but_a_prefix(tmp_path: Path) -> None:
     for measure in (validation_loss, prices, validate):
         with refusing("--ignore-prefix-size"):
             measure(model)
+
+
+@pytest.mark.parametrize("number", [0, PREFIX])
+def test_a_beginning_that_was_not_learnt_is_said(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a model translates or is exported: it makes up the tag of a language, for example."""
+    model = trained_without_prefix(tmp_path, number)
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    toy_checkpoints.with_raw_text(data, model.path)
+    (data / "manifest.json").unlink()
+    options = [str(model.path), str(data)]
+    translates = ["--set=dataset.gen_subset=valid", "--cpu", f"--run={tmp_path / 'run'}"]
+    commands: list[list[str]] = [
+        ["score", *options, *translates],
+        ["export", *options, "--format=fairseq", f"--out={tmp_path / 'out'}"],
+    ]
+    for command in commands:
+        assert main(command) == 0
+        assert capsys.readouterr().err.count("--ignore-prefix-size 2") == bool(number)
+    (data / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
+    opened = open_model(model.path, data)
+    translate(opened, [opened.task.source_dictionary[10]])
+    assert capsys.readouterr().err.count("--ignore-prefix-size 2") == bool(number)
+
+
+def test_a_language_model_that_has_not_learnt_the_first_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Perplexities, by fairseq's function, count them."""
+    state = toy_checkpoints.made("transformer_lm_collab", key_dim=6)
+    state["cfg"]["criterion"] = without_prefix()
+    torch.save(state, path := tmp_path / "lm.pt")
+    data = toy_checkpoints.blocks(tmp_path / "data")
+    assert main(["score", str(path), str(data), "--cpu", f"--run={tmp_path / 'run'}"]) == 0
+    assert "--ignore-prefix-size 2" in capsys.readouterr().err
 
 
 # ---- the text of a training ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer, Tie
 from collab_lab.shrinking.draft import Draft, distinct_head_sizes
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
-from collab_lab.trained.attentions import Attention, attentions, removed_together
+from collab_lab.trained.attentions import Attention, attentions, is_one_of, removed_together
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.rebuilt import model_problems
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
@@ -90,7 +90,7 @@ def heads_of(shape: Shape) -> int:
 def head_problems(trained: Trained) -> Iterator[str]:
     """Reasons why heads cannot be removed from a model."""
     modules = [attention.module for attention in attentions(trained.model)]
-    for kind in sorted({type(m).__name__ for m in modules if not isinstance(m, KNOWN)}):
+    for kind in sorted({type(m).__name__ for m in modules if not is_one_of(m, KNOWN)}):
         yield f"heads of the kind {kind} are not known"
     if any(getattr(m, "latent_norm", None) is not None for m in modules):
         yield "its latents are normalised: no price is known"
