@@ -315,6 +315,15 @@ def test_a_random_choice_is_that_of_its_seed(tmp_path: Path) -> None:
         assert [math.isfinite(price) for price in removals.prices] == [True, False] * 2 + [True]
 
 
+def test_any_head_may_go_first_in_a_random_order() -> None:
+    model, first = trained("transformer"), set[int]()
+    for seed in range(9):
+        evidence = Evidence(model)
+        random_order(evidence, seed)
+        first |= {evidence.removals(attention).order[0] for attention in attentions(model.model)}
+    assert first == {0, 1, 2, 3}
+
+
 def test_as_many_heads_as_the_smallest_layer_has(tmp_path: Path) -> None:
     sizes = {"heads_in_encoder": "4,2", "head_size": 4}
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **sizes)
