@@ -62,18 +62,20 @@ NARROW = [
     ("transformer_headsize_n", {"qk_head_size": 3, "attention_scale": "embed"}),
     ("transformer_lm_headsize_n", {"qk_head_size": 6}),
 ]
+#: Equally many heads in all attentions of a type, but not of the decoder.
+BY_TYPE = [("transformer_headsize_n", {"heads_in_cross": "2", "head_size": 4})]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "models"),
     [
-        (["--query-mixing=own"], [*MODELS, *NARROW]),
+        (["--query-mixing=own"], [*MODELS, *NARROW, *BY_TYPE]),
         (["--query-mixing=full"], [*MODELS, *NARROW]),
         (["--query-mixing=diagonal"], [*MODELS, *NARROW]),
         (["--to=separate"], [*MODELS, *NARROW]),
-        (["--to=grouped-query"], MODELS),
-        (["--to=latent"], [*MODELS, *NARROW]),
+        (["--to=grouped-query"], [*MODELS, *BY_TYPE]),
+        (["--to=latent"], [*MODELS, *NARROW, *BY_TYPE]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
 )
