@@ -262,7 +262,7 @@ PLANNED = (
 
 
 def distilled(method: str, engine: str = "onnx-int8") -> Runs:
-    """Rows of distil.json, by seed: with the means over the test sets, and the speed.
+    """Rows of distil.json, by seed: with the means over the test sets (also losses), and the speed.
 
     ``faster`` is how many times as fast as the whole model with int8 in the same engine a model
     is, as the geometric mean over turns.
@@ -273,7 +273,7 @@ def distilled(method: str, engine: str = "onnx-int8") -> Runs:
     found = []
     for row in rows.get((method, engine), []):
         means = {name: fmean(row[f"{of}_{name}"] for of in ("test", "test1"))
-                 for name in ("bleu", "chrf")}  # fmt: skip
+                 for name in ("bleu", "chrf", "bits")}  # fmt: skip
         found.append({**row, **means})
         if row["seconds"]:  # no turns: only its translations were measured
             pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)

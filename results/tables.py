@@ -942,7 +942,8 @@ def distil() -> Rows:
         sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
         scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]
         [change] = differences(ours, whole, "bleu") if method != "whole" else ["-"]
-        yield [name, *sizes, *scores, change, *of_ct2]
+        of_one = " (one seed)" if len(ours) == 1 else ""
+        yield [name + of_one, *sizes, *scores, change, *of_ct2]
     ours, there = distilled("whole", "onnx-float32"), distilled("whole", "ct2-float32")
     sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
     scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]

@@ -52,6 +52,7 @@ from results.data import (
     signed,
     speedups,
 )
+from results.tables import of_logs
 
 Values = Callable[[], Mapping[str, str]]
 #: The numbers of each group.
@@ -309,6 +310,7 @@ def shrink() -> dict[str, str]:
         "half_even": ends(shrunk_losses("equal shares a layer", share=0.49), ".3f"),
         "ct2": ends(ct2, ".3f"),
         "lead": f"{lead:.3f}",
+        "masks_more_test": masks_more("lost_test"),
         "tuned_lead": f"{masks - plan:+.3f}",
         "tuned_noise": f"{noise_of_updates():.3f}",
         "control": f"{control['valid_bits'] - model['valid_bits']:+.3f}",
@@ -316,6 +318,14 @@ def shrink() -> dict[str, str]:
         "half_of_heads": half,
         "third_of_heads_512": heads_lost(LARGE)[0],
     }
+
+
+def masks_more(score: str) -> str:
+    """How much more masks lose than the plan at a third of the layers' parameters."""
+    rows = by(by(load("shrink")["rows"], "share")[0.66], "name", "model")
+    models = {row["model"] for row in by_feed_forward()["d = 128, F = 2 d"]}
+    pairs = [(rows[MASKS, one][0], rows["heads and units", one][0]) for one in sorted(models)]
+    return interval(gain_of([masks[score] - plan[score] for masks, plan in pairs]), "+.3f")
 
 
 @group
@@ -351,14 +361,17 @@ def keys() -> dict[str, str]:
     """Shared and separate keys (shared_keys.json)."""
     shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
     bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
-    bits = gain_of(narrow_keys("test_bits", ["main"]))
-    falls = gain_of(
-        [
-            gain
-            for folder, d in WIDTHS.items()
-            for gain in gains(of_width(folder, SHARED, d), of_width(folder, SHARED, d / 8), "bleu")
-        ]
-    )
+    bits = gain_of([-gain for gain in narrow_keys("test_bits", ["main"])])
+    falls = {kind: fall_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE)}
+    by_size = {
+        kind: " and ".join(num(fall_of_bleu(kind, size).mean, ".1f") for size in WIDTHS)
+        for kind in (SHARED, SEPARATE)
+    }
+    on_amd = [
+        num(fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu")),
+            "+.2f")
+        for width in (128 * part for part in KEY_WIDTHS)
+    ]  # fmt: skip
     runs = [run for part in load("shared_keys").values() for run in part]
     machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("amd", "intel")]
     hours = (
@@ -383,20 +396,43 @@ def keys() -> dict[str, str]:
         "separate_256": interval(from_standard["large", SEPARATE], "+.3f"),
         "diagonal_twice": interval(from_standard["large_twice", SHARED], "+.3f"),
         "pairs": lower_with_shared_keys("test_bits", "main"),
-        "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "intel", "large"),
-        "narrow_bits": interval(bits, "+.3f"),
+        "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "large"),
+        "repeated": f"{largest_gap('main', 'intel'):.4f}",
+        "on_amd": ", ".join(on_amd),
+        "significant_bleu": after_holm("main", "bleu"),
+        "narrow_bits": interval(bits, ".3f"),
         "significant": after_holm("main", "test_bits"),
         "significant_256": after_holm("large", "valid_loss"),
         "diagonal_plain": interval(shared, ".3f"),
         "separate_mean": f"{separate.mean:.3f}",
         "narrow_bleu": interval(bleu, "+.2f"),
         "narrow_chrf": interval(chrf, "+.2f"),
-        "eighth_falls": interval(falls, ".2f"),
+        "eighth_falls": interval(falls[SHARED], ".2f"),
+        "eighth_falls_by_size": by_size[SHARED],
+        "eighth_falls_separate": by_size[SEPARATE],
         "runs": str(len(runs)),
         "commands": str(sum(run.get("command") is not None for run in runs)),
         "hours": " or ".join(f"{x:.1f}" for x in hours),
         "trainings": str(len(machines[0])),
     }
+
+
+def fall_of_bleu(kind: str, *folders: str) -> Gain:
+    """BLEU at full key width minus that at an eighth of it."""
+    falls: list[float] = []
+    for folder in folders:
+        full, eighth = (of_width(folder, kind, WIDTHS[folder] * part) for part in (1, 0.125))
+        falls += gains(full, eighth, "bleu")
+    return gain_of(falls)
+
+
+def largest_gap(folder: str, other: str) -> float:
+    """The largest difference of smoothed losses of the same trainings in two folders."""
+    found = [
+        gains(of_width(folder, kind, 128 * part), of_width(other, kind, 128 * part), "valid_loss")
+        for kind, part in product((SHARED, SEPARATE), KEY_WIDTHS)
+    ]
+    return max(abs(gap) for some in found for gap in some)
 
 
 def after_holm(folder: str, score: str) -> str:
@@ -751,8 +787,7 @@ def distil() -> dict[str, str]:
         ("narrow-text", "narrow"),
         ("shallow-text", "shallow"),
     ):
-        of = distilled(method)
-        values[f"{name}_faster"] = num(fmean(row["faster"] for row in of), ".2f")
+        values[f"{name}_faster"] = times_of_seeds(method)
     for name, one, other in (
         ("cut_of_tuned", "cut-onnx-text", "whole-text"),
         ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
@@ -764,6 +799,19 @@ def distil() -> dict[str, str]:
     ):
         gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
         values[name] = interval(gain, "+.2f")
+    for name, one, other in (
+        ("cut_more_bits", "cut-onnx-text", "whole-text"),
+        ("narrow_more_bits", "narrow-again-text", "cut-onnx-text"),
+        ("shallow_more_bits", "shallow-again-text", "cut-onnx-text"),
+    ):
+        values[name] = interval(gain_of(gains(distilled(one), distilled(other), "bits")), ".3f")
+    chrf = gain_of(gains(distilled("cut-onnx-distilled"), distilled("cut-onnx-text"), "chrf"))
+    values["cut_distilling_chrf"] = interval(chrf, "+.2f")
+    again, first = (distilled(f"narrow-{which}text") for which in ("again-", ""))
+    values["less_mb"] = num(-fmean(gains(again, first, "mb")), ".1f")
+    values["turns"] = str(len(whole[0]["seconds"]))
+    values["cut_text_in_ct2"] = times_of_seeds("cut-onnx-text", "ct2-int8")
+    values["narrow_in_ct2"] = times_of_seeds("narrow-text", "ct2-int8")
     for name, of in (
         ("whole", whole),
         ("whole_text", distilled("whole-text")),
@@ -776,3 +824,9 @@ def distil() -> dict[str, str]:
     values["int8_faster"] = num(1 / fmean(row["faster"] for row in exact), ".2f")
     values["n"] = str(len(whole))
     return values
+
+
+def times_of_seeds(method: str, engine: str = "onnx-int8") -> str:
+    """How many times as fast as the whole model: the mean of seeds, geometric, and its interval."""
+    logs = gain_of([math.log(row["faster"]) for row in distilled(method, engine)])
+    return of_logs(logs, ".2f")
