@@ -12,6 +12,7 @@ translated by all models of a folder one after the other, in one process, with b
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -37,13 +38,15 @@ from collab_lab.runs.run import runs_under
 from collab_lab.shrinking.engine import TIMED_IN, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
-from results.records import File, origin
+from results.records import Content, File, origin
 
 #: Folders of recipes/distil.sh: what was distilled is in the first.
 PARTS = ("measured", "text")
 WHOLE = "whole"
 INT8 = ("onnx-int8", "ct2-int8")
 FLOAT32 = ("onnx-float32", "ct2-float32")
+#: What a row keeps of the record of a training, next to its command.
+TRAINING = ("trained_at_commit", "train_updates", "checkpoint_rule", "data_sha256")
 BEAM = 5
 BATCH = 32
 #: From lines to their translations.
@@ -105,16 +108,22 @@ def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
     return Engine(method, name, round(mb, 2), translate)
 
 
-def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trained]]:
-    """The models of a folder by method, the whole one first, which seconds are compared with."""
+def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trained, Content]]:
+    """The models of a folder by method, and how they were trained.
+
+    The whole one is the first, which seconds are compared with.
+    """
     parts = [folder / part for part in PARTS if (folder / part).is_dir()]
     runs = [run for part in parts for run in runs_under(part)]
-    found = {record.method: run.average for run in runs if (record := run.record())}
+    found = {record.method: (run, record) for run in runs if (record := run.record())}
     if not found or (timed and WHOLE not in found):
         lacks = "whole model" if found else "models"
         raise UserError(f"has no {lacks}", folder, "run recipes/distil.sh to its end")
     for method in sorted(found, key=lambda method: (method != WHOLE, method)):
-        yield method, open_model(found[method], data)
+        run, record = found[method]
+        how = {name: getattr(record, name) for name in TRAINING}
+        how["trained_by"] = record.command and shlex.join(record.command)
+        yield method, open_model(run.average, data), how
 
 
 def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
@@ -166,7 +175,7 @@ def main(argv: Sequence[str]) -> int:
     for text_of in args.folders:
         seed, _, folder = text_of.partition("=")
         found, about = list[Engine](), dict[str, Any]()
-        for method, trained in models_of(Path(folder), args.data, args.turns > 0):
+        for method, trained, how in models_of(Path(folder), args.data, args.turns > 0):
             if not args.turns:
                 check_untimed(file, int(seed), method)
             task = trained.cfg.task
@@ -174,7 +183,7 @@ def main(argv: Sequence[str]) -> int:
             bits = {f"{name}_bits": round(mean_bits(trained.model, samples(trained, name)), 5)
                     for name in ("valid", *args.sets)}  # fmt: skip
             parameters = sum(one.numel() for one in trained.model.parameters())
-            about[method] = {"parameters": parameters, **bits}
+            about[method] = {"parameters": parameters, **bits, **how}
             found += engines_of(method, trained, args.data)
         sources = text(args.data, args.sets[0], languages[0])
         rows = [scores(one.translate, args.data, args.sets, languages) for one in found]

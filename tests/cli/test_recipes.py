@@ -267,6 +267,9 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     float32, exact = rows["whole", "onnx-float32"], records(out / "measured")["whole"]
     assert float32["test_bleu"] == pytest.approx(exact.bleu, abs=1e-3)
     assert all(len(row["seconds"]) == 2 for row in rows.values())
+    small_row = rows["narrow-again-text", "onnx-int8"]
+    assert "method=choice(narrow-again-text)" in small_row["trained_by"]
+    assert small_row["train_updates"] == records(out / "text")["narrow-again-text"].train_updates
     with pytest.raises(UserError, match="would replace"):  # seconds are kept
         distil.main([*arguments, "0"])
     shutil.rmtree(few / "measured")  # the whole model is there
