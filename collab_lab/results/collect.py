@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from omegaconf import DictConfig
 
 from collab_common.errors import UserError
 from collab_lab.runs.record import Record
@@ -31,6 +32,8 @@ SAME_IN_ROW = (
 )  # fmt: skip
 #: Those of seeds that chose their own heads.
 SAME_CHOICE = ("arch", "decoding")
+#: Sections of a run's configuration with the options of its training.
+TRAINED_BY = ("model", "criterion", "optimizer", "lr_scheduler", "optimization")
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
 #: What is cached of a token.
@@ -125,6 +128,36 @@ def check_seeds(frame: pd.DataFrame) -> None:
         problem = f"{first['folder']} and {second['folder']} are one model with one seed"
         todo = "leave one out, or give one another method"
         raise UserError(f"{problem} ({second['seed']})", todo=todo)
+
+
+def trained_otherwise(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """The options of their training in which seeds of one model differ, with the values.
+
+    A table names those that a sweep varies; others may differ between two sweeps.
+    """
+    if len(frame) < 2:
+        return {}
+    found = [training_options(Run(folder).config()) for folder in frame["folder"]]
+    if frame["heads"].isna().all():  # each training may have chosen its heads
+        found = [{name: one[name] for name in one if one[name][0] != "model"} for one in found]
+    common = set.intersection(*map(set, found))  # an older version had fewer options
+    values = {name: sorted({one[name][1] for one in found}) for name in sorted(common)}
+    return {name: different for name, different in values.items() if len(different) > 1}
+
+
+def training_options(config: DictConfig) -> dict[str, tuple[str, str]]:
+    """The sections and values of a training's options, by name; the rate is in several sections.
+
+    The model of an older architecture also has the options of all other sections.
+    """
+    parts = {name: part for name, part in config.items() if isinstance(part, DictConfig)}
+    others = {name for section in parts.keys() - {"model"} for name in parts[section]}
+    return {
+        str(section if name == "_name" else name): (section, str(value))
+        for section in TRAINED_BY
+        for name, value in parts.get(section, {}).items()
+        if section != "model" or name == "_name" or name not in others
+    }
 
 
 def warnings(frame: pd.DataFrame) -> list[str]:

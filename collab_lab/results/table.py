@@ -92,6 +92,12 @@ class Table:
                 if len(set(found)) > 1
             ]
             + [
+                f"runs of {row.label} differ in {name} ({', '.join(values)}): are they of two "
+                "sweeps, and no seeds of one model?"
+                for row in self.rows
+                for name, values in collect.trained_otherwise(row.runs).items()
+            ]
+            + [
                 f"seeds of {row.label} have one validation loss: is it one model, scored twice?"
                 for row in self.rows
                 if len({*(found := row.values("valid_nats"))}) < len(found)

@@ -188,8 +188,8 @@ def check_alone(config: DictConfig) -> None:
             raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
     for name in OUTPUTS:
         path = OmegaConf.select(config, name)
-        if path and Path(path).is_absolute():
-            todo = "give a relative path, which is in the run's folder"
+        if path and (Path(path).is_absolute() or os.path.normpath(path).startswith(os.pardir)):
+            todo = "give a relative path without .., which is in the run's folder"
             raise UserError(f"all runs would write into {path}", name, todo)
 
 

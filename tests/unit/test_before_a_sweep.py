@@ -88,6 +88,8 @@ def test_a_training_is_one_process_with_a_name(
         ("distributed_training.distributed_port", 12345),
         ("distributed_training.distributed_init_method", "env://"),
         ("common.tensorboard_logdir", "/tmp/boards"),
+        ("common.tensorboard_logdir", "../boards"),
+        ("common.tensorboard_logdir", "logs/../../boards"),
         ("common.log_file", "/tmp/log"),
     ],
 )

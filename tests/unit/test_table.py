@@ -259,6 +259,39 @@ def test_runs_that_are_not_seeds_of_one_model_are_rejected(tmp_path: Path) -> No
         read_table([tmp_path / "b", tmp_path / "c"])
 
 
+def trained_with(run: Path, **sections: dict[str, object]) -> None:
+    """Write a run's configuration, with what differs between seeds of one model."""
+    own = {"common": {"seed": run.name, "save_dir": run.name}, "task": {"data": f"data/{run.name}"}}
+    parts = {**own, **sections}
+    parts["model"] = {**sections.get("model", {}), "save_dir": run.name, "seed": run.name}
+    (run / "config.yaml").write_text(json.dumps(parts))
+
+
+def test_seeds_of_two_sweeps(tmp_path: Path) -> None:
+    """Each with its own rate, which no sweep varied; a model has options of other sections, too."""
+    rates = ({"lr": [0.002]}, {"lr": [0.0005]})
+    for seed, rate in ((1, rates[0]), (2, rates[0]), (3, rates[1])):
+        run = write_run(tmp_path / str(seed), "collab", 64, seed)
+        options = {"_name": "adam", **rate}
+        trained_with(run, optimization=rate, optimizer=options, model={"dropout": 0.1, **rate})
+    first, second, third = (tmp_path / str(seed) for seed in (1, 2, 3))
+    assert not read_table([first, second]).warnings()
+    (warning,) = read_table([first, second, third]).warnings()
+    assert all(text in warning for text in ("collab", "lr", "0.002", "0.0005"))
+
+
+def test_models_of_other_options_are_no_seeds_of_one(tmp_path: Path) -> None:
+    """Unless each training chose its heads; a version may have options that another lacks."""
+    for heads, number in ((8, 1), (None, 0)):
+        folder = tmp_path / str(heads)
+        for seed, model in ((1, {"dropout": 0.1}), (2, {"dropout": 0.3, "newer": 1})):
+            run = write_run(folder, "collab", 64, seed, heads=heads)
+            trained_with(run, model=model)
+        warnings = read_table([folder]).warnings()
+        assert len(warnings) == number
+        assert all("dropout" in warning and "newer" not in warning for warning in warnings)
+
+
 def test_seeds_may_choose_their_own_heads(tmp_path: Path) -> None:
     """Gates leave every seed a shape of its own: attentions differ, so that heads is None."""
     for seed, parameters in ((1, 100), (2, 90)):
