@@ -45,6 +45,8 @@ BEGUN, LEAST_BEGUN = 0.98, 40
 SHORTEST = 12
 GIVE_REFERENCE = "give the --reference of the set that was translated"
 _UNKNOWN = re.compile(r"<+unk>+")
+_FIRST = re.compile(r"\W*([^\W\d_])")
+_PART = re.compile(r"[^\W\d_]+|\S")
 
 
 def letter_runs(text: str, length: int = RUN) -> set[str]:
@@ -111,6 +113,12 @@ WRITTEN: dict[str, Callable[[str], object]] = {
     "a number at the start": re.compile(r"\s*\d+[.:)]?\s").match,
     "a tag": re.compile(r"<[a-z/][^>]*>").search,
 }
+#: How a line can begin: in true case with a small letter, unless with a noun or a name.
+BEGINNINGS: dict[str, Callable[[str], object]] = {
+    "a capital letter at the start": lambda line: (
+        (first := _FIRST.match(line)) and first[1].isupper()
+    ),
+}
 #: What untouched text does not have, even in a few lines.
 TRACES: dict[str, Callable[[str], object]] = {
     "escapes of Moses, HTML or the Penn Treebank": ESCAPE.search,
@@ -130,8 +138,9 @@ def say_if_written_otherwise(
 
     Scores count case, marks and escapes, so a reference that was lower-cased or tokenised gives a
     lower score.  A difference is reported if nearly all lines of one text and nearly none of the
-    other have it; for signs that no untouched text has, if 2% and none.  Empty lines are also
-    reported, and a text that is its own reference.
+    other have it; for capital letters at the start, if at most half of the other; for signs that no
+    untouched text has, if 2% and none.  Empty lines are also reported, words in pieces, and a text
+    that is its own reference.
     """
     number = len(references)
     for path, lines in ((reference, references), (translations, hypotheses)):
@@ -146,7 +155,7 @@ def say_if_written_otherwise(
         known = f"{begun:.0%} of {translations} begin as their references do, and few end so"
         say(f"warning: {known}: was the model given their first words (--prefix-size)?")
     is_known = True
-    for kinds, many, few in ((WRITTEN, 0.9, 0.1), (TRACES, 0.02, 0.0)):
+    for kinds, many, few in ((WRITTEN, 0.9, 0.1), (BEGINNINGS, 0.9, 0.5), (TRACES, 0.02, 0.0)):
         for name, has in kinds.items():
             ours, theirs = (
                 sum(bool(has(line)) for line in text) for text in (hypotheses, references)
@@ -158,6 +167,7 @@ def say_if_written_otherwise(
                 is_known = False
     if tag := tag_of(hypotheses, references):
         say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
+    say_if_in_pieces(hypotheses, references, translations, reference)
     if is_known:  # otherwise its characters are said already
         say_if_characters_differ(hypotheses, references, translations, reference)
 
@@ -172,6 +182,39 @@ def tag_of(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
         if count >= 0.9 * len(hypotheses) and theirs[word] <= 0.1 * len(references):
             return word
     return None
+
+
+def say_if_in_pieces(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> None:
+    """Say if a quarter of the lines of one text have a word of the other in pieces.
+
+    Subwords look so if their marks were deleted, but not the blanks between them.  Other
+    translations have such a word in less than 1% of their lines.  Where words have no blanks
+    between them, blanks do not count in scores.
+    """
+    if tokenizer(references) != "13a":
+        return
+    sides = ((translations, hypotheses, references), (reference, references, hypotheses))
+    for path, ours, theirs in sides:
+        found = [*filter(None, map(word_in_pieces, ours, theirs))]
+        if 4 * len(found) >= len(references):
+            say(
+                f"warning: {len(found)} of {len(references)} lines of {path} have a word of the "
+                f"other text in pieces ({found[0]}): were marks of subwords deleted, but not the "
+                "blanks between them?"
+            )
+
+
+def word_in_pieces(line: str, other: str) -> str | None:
+    """The first two or three words of a line that are one word of the other; None without any."""
+    parts = _PART.findall(line)
+    words = set(_PART.findall(other)) - set(parts)
+    runs = (parts[i : i + number] for i in range(len(parts)) for number in (2, 3))
+    return next((" ".join(run) for run in runs if "".join(run) in words), None)
 
 
 def say_if_characters_differ(

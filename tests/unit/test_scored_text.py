@@ -143,6 +143,42 @@ def test_letters_apart_from_their_accents_are_said_of_runs(
     assert "separate from their accents" in capsys.readouterr().err
 
 
+def test_text_in_true_case_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words inside a sentence and some at its start still have capital letters."""
+    small = [f"{line[0].lower()}{line[1:]}" if i % 4 else line for i, line in enumerate(SENTENCES)]
+    other = [line.replace("ist", "war") for line in SENTENCES]
+    for ours, theirs, number in ((other, SENTENCES, 0), (small, other, 1), (other, small, 1)):
+        read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", theirs))
+        assert capsys.readouterr().err.count("capital letter at the start") == number
+
+
+def test_words_in_pieces_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left of subwords without their marks; a few compounds apart are a translation's."""
+    pieces = [line.replace("Wörter", "Wör ter") for line in SENTENCES]
+    other = [line.replace("ist", "war") for line in SENTENCES]
+    few = [*pieces[:4], *other[4:]]
+    for ours, theirs, said in (
+        (pieces, other, "out"),
+        (other, pieces, "reference"),
+        (few, other, ""),
+    ):
+        paths = write(tmp_path / "out", ours), write(tmp_path / "reference", theirs)
+        read_system(*paths)
+        lines = [line for line in capsys.readouterr().err.splitlines() if "Wör ter" in line]
+        assert [str(tmp_path / said) in line for line in lines] == [True] * bool(said)
+
+
+def test_blanks_in_text_without_blanks_are_not_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its words are no pieces, and no score counts the blanks."""
+    theirs = [f"我们第{i}次去北京看他。" for i in range(40)]
+    ours = [line.replace("北京", " 北京") for line in theirs]
+    system = read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", theirs))
+    assert score(system.hypotheses, system.references).bleu == pytest.approx(100)
+    assert "in pieces" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("empty", ["out", "reference"])
 def test_empty_lines_are_said(
     empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
