@@ -82,7 +82,8 @@ def export(trained: Trained, folder: Path) -> None:
     for token, (ours, in_ct2) in cache_bytes(trained).items():
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
-    print(f"translate as fairseq does, tokens without </s>: {call(trained.model, words)}")
+    how = "tokens without </s>, except that an empty line stays empty"
+    print(f"translate as fairseq does, {how}: {call(trained.model, words)}")
     if words.target_tag or words.source_tag:
         direction = directions(trained)[0].cfg.task
         print(

@@ -254,6 +254,24 @@ def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
     return line[line.index(f"{name}(") :]
 
 
+def test_what_the_printed_call_makes_of_an_empty_line_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq makes up words."""
+    path = endless(tmp_path / "c.pt")
+    run(path, STORED, "--format=ct2", "--out", tmp_path / "ct2")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "translate_batch(" in line]
+    assert "an empty line stays empty" in line
+    call = line[line.index("translate_batch(") :]
+    engine = ctranslate2.Translator(str(tmp_path / "ct2"))
+    names = {"tokens": [[], ["w1"]], "translate_batch": engine.translate_batch}
+    found = [result.hypotheses[0] for result in eval(call, names)]
+    assert [bool(words) for words in found] == [False, True]
+    source = open_model(path)
+    words = vocabulary(source)
+    assert check.by_fairseq(source.model, words, [tensor([words.source.eos()])])[0]
+
+
 @pytest.mark.parametrize("most", [25, 1024])
 def test_the_printed_calls_translate_alike(
     most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
