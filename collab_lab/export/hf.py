@@ -163,6 +163,10 @@ def configuration(model: Any, words: Vocabulary) -> MarianConfig:
         decoder_ffn_dim=cfg.decoder.ffn_embed_dim,
         activation_function=ACTIVATIONS[str(cfg.activation_fn)],
         dropout=cfg.dropout,
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout or cfg.relu_dropout,  # as fairseq's layers do
+        encoder_layerdrop=cfg.encoder.layerdrop,
+        decoder_layerdrop=cfg.decoder.layerdrop,
         scale_embedding=not cfg.no_scale_embedding,
         max_position_embeddings=max(*model.max_positions(), longest_sequence(model)),
         **special_symbols(words),

@@ -231,9 +231,9 @@ def own_bits(module: Any) -> int:
 def arguments_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of one call of an attention by their names.
 
-    A plug-in's ``forward`` may not name them, but pass all on to fairseq's.
+    A plug-in's ``forward`` may not name all of them, but pass them on to fairseq's.
     """
-    arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    arguments = {**inspect.signature(module.forward).bind(*args, **kwargs).arguments, **kwargs}
     if "query" not in arguments:
         signature = inspect.signature(MultiheadAttention.forward)
         arguments = signature.bind(module, *args, **kwargs).arguments

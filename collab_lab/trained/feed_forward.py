@@ -37,8 +37,8 @@ class FeedForward:
 
     @property
     def width(self) -> int:
-        """F, the number of units."""
-        return int(self.module.fc1.out_features)
+        """F, the number of units: a gated block of a plug-in has an ``fc1`` twice as wide."""
+        return int(self.module.fc2.in_features)
 
 
 def feed_forwards(model: nn.Module) -> list[FeedForward]:

@@ -391,6 +391,17 @@ def test_positions_survive_a_save(
     assert not hf.survives_saving(tmp_path)
 
 
+@pytest.mark.parametrize("activations", ["activation_dropout", "relu_dropout"])
+def test_what_a_training_drops_is_dropped_in_hugging_face(activations: str, tmp_path: Path) -> None:
+    """A model that is fine-tuned there would be trained otherwise."""
+    rates = {"dropout": 0.1, "attention_dropout": 0.2, activations: 0.3}
+    rates |= {"encoder_layerdrop": 0.4, "decoder_layerdrop": 0.5}
+    hf.write(toy.model("transformer", **rates), WORDS, tmp_path)
+    read = hf.MarianMTModel.from_pretrained(tmp_path).config
+    found = [read.dropout, read.attention_dropout, read.activation_dropout]
+    assert [*found, read.encoder_layerdrop, read.decoder_layerdrop] == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
 def saved_as_printed(model: Any, folder: str) -> None:
     exec(hf.SAVE_ALL, {"model": model})
     model.save_pretrained(folder)

@@ -12,9 +12,11 @@ import pytest
 import torch
 import toy_checkpoints
 from fairseq.models.transformer import TransformerModel
+from fairseq.modules import MultiheadAttention
 from refusals import refusing
 from scipy.optimize import milp
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from toy_checkpoints import COPY
 
 from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
@@ -121,6 +123,35 @@ def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
         prices(model, sentences=9)
     with refusing("Pointer", "softmax"):
         importance(model.model, samples(model, "train", 9))
+
+
+class Passing(MultiheadAttention):
+    """It names only some of its arguments: the masks are among the others."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **others: Any) -> Any:
+        return super().forward(query, key, value, **others)
+
+
+def test_prices_of_an_attention_that_passes_its_masks_on(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    attention = attentions(model.model)[2]
+    assert attention.type == "decoder"
+    expected = prices(model, sentences=9).heads(attention)
+    attention.module.__class__ = Passing
+    assert prices(model, sentences=9).heads(attention) == pytest.approx(expected)
+
+
+def test_units_of_a_gated_block_are_those_that_its_output_reads(tmp_path: Path) -> None:
+    """Half of what ``fc1`` computes are gates: a share of the units would be another share."""
+    model = opened(tmp_path)
+    layer = model.model.encoder.layers[0]
+    width = layer.fc2.in_features
+    layer.fc1, layer.activation_fn = nn.Linear(layer.fc1.in_features, 2 * width), functional.glu
+    priced = prices(model, sentences=9)
+    block = next(iter(priced.units))
+    found = priced.narrower(block, (1, 0.75, 0))
+    every = priced.evidence.removals(block).prices
+    assert found == [0, every[width // 4], every[-1]]
 
 
 # ---- precision -----------------------------------------------------------------------------------
