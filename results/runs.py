@@ -25,6 +25,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
@@ -156,7 +158,7 @@ def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tupl
 
 def start_bits(run: Run) -> Row:
     """The losses of the model that a training started from, on both sets."""
-    start = run.config()["checkpoint"].get("finetune_from_model")
+    start = OmegaConf.select(run.config(), "checkpoint.finetune_from_model")
     sets = {"start_bits": "valid", "start_test_bits": "test"} if start else {}
     return {name: bits(Path(start), run, subset) for name, subset in sets.items()}
 

@@ -425,7 +425,7 @@ def test_masks_and_the_updates_after_them(folder: Path) -> None:
     rise = mean_bits(made.model, valid) - mean_bits(given.model, valid)
     assert rise == pytest.approx(row["lost"], abs=1e-5)
     for method, weights in (("standard", checkpoint), (small.stem, small)):
-        run = write_run(out, method, 64, valid_nats=2.0, model_dim=16)
+        run = write_run(out, method, 64, valid_nats=2.0, model_dim=16, train_updates=250)
         (run / "config.yaml").write_text(f"task: {{data: {COPY}}}\n")
         shutil.copy(weights, run / "average.pt")
     assert runs.main([str(file), f"toy={out}"]) == 0
