@@ -222,8 +222,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"sentences": ["a"]},  # its folder has no subwords
     ],
     "shrink": [
-        {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"lose": "0.1"}, {"lose": math.inf},
-        {"time": 0.5}, {"cache": 0.5, "times": object()},
+        {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"lose": "0.1"},
+        {"lose": math.inf}, {"time": 0.5}, {"cache": 0.5, "times": object()},
         {"cache": 0.5, "subset": "test7"}, {"cache": 0.5, "sentences": 0},
         {"cache": 0.5, "sentences": "9"}, {"cache": float("nan")},
     ],

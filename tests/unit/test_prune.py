@@ -27,6 +27,7 @@ from collab_lab import convert, prune, shrink
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
 from collab_lab.mathematics.head_prices import head_removals
+from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import (
     chosen_bits,
     chosen_sizes,
@@ -34,7 +35,6 @@ from collab_lab.shrinking.by_hand import (
     named_types,
     random_order,
 )
-from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.draft import Draft
