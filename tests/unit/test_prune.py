@@ -29,6 +29,7 @@ from collab_lab.heads import stages
 from collab_lab.mathematics.head_prices import head_removals
 from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import (
+    check_number,
     chosen_bits,
     chosen_sizes,
     fewer,
@@ -131,6 +132,11 @@ def test_a_number_to_keep_is_one_of_whole_groups(random: int | None, tmp_path: P
             prune(model, keep=keep, random=random, sentences=9)
     kept = prune(model, keep=2, random=random, sentences=9, refit=False).model.heads
     assert {number for layers in kept.values() for number in layers} == {2}
+    groups = {"key_value_heads": 4, "key_value_heads_in_encoder": "2,2"}
+    in_encoder = trained("transformer_grouped_query", **groups)
+    check_number(in_encoder, None, 3, ["decoder", "cross"])
+    with refusing("keep 3 heads"):
+        check_number(in_encoder, None, 3, ["encoder"])
 
 
 def test_as_many_heads_as_another_model_has() -> None:

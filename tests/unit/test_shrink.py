@@ -405,6 +405,18 @@ def test_the_cheapest_kind_is_taken(found: Evidence) -> None:
         assert propose(found, shares, Allowed(kinds=order)).price == alone["latent"]
 
 
+def test_new_heads_that_are_built_are_better_than_those_that_are_tried(found: Evidence) -> None:
+    """A search prices the first maps alone."""
+    plan = propose(found, {"cache": 0.6}, Allowed(("cache",), ("collab",), (0,)))
+    assert 0 < apply_cuts(found, plan)[1].price < 0.999 * plan.price
+
+
+def test_offers_of_one_query_mixing_are_not_those_of_another(found: Evidence) -> None:
+    site = found.trained.attentions["cross"][0]
+    offered = [{o.shape.kind for o in SharedKey(m).offers(site, found)} for m in ("own", "full")]
+    assert offered == [{shared_keys_kind("own")}, {shared_keys_kind("full")}]
+
+
 def test_a_rise_is_compared_with_the_price_of_the_model_that_is_built(
     found: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
