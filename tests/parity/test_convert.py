@@ -239,6 +239,9 @@ def test_the_price_of_new_heads_is_that_of_their_keys_and_values() -> None:
         for group, one in zip(heads.groups(2), grouped(heads, others, 2)[1], strict=True):
             expected += squared_error([group], one) / bits
     assert groups_of_neighbours(part, 2)[1] == pytest.approx(expected)
+    key = best_shared_key(part.maps, part.statistics, 5)[1]
+    expected = squared_error([keys], key) / bits
+    assert shared_keys(part, 5, "own")[1] == pytest.approx(expected)
     down = latents(part.maps, part.statistics, 9)[0]
     assert own_latent(part, 9)[1] == pytest.approx(squared_error([keys, values], down) / bits)
 

@@ -257,6 +257,12 @@ def test_the_loss_of_a_pass_is_that_of_the_targets(arch: str, options: dict[str,
     assert bits == pytest.approx(mean_bits(found.model, sentences))
 
 
+def test_a_model_without_heads_has_no_prices() -> None:
+    found = trained("transformer_lm_headsize_n", None, heads_in_decoder="0,0")
+    with refusing("no heads"):
+        collect_all(found, [batch(found)])
+
+
 def test_a_unit_alone_costs_what_the_others_do_not_predict() -> None:
     """``1/2 w^T Delta w / (C^-1)_uu / ln 2`` of the cheapest, C with its ridge."""
     found = trained("transformer_headsize_n", None)

@@ -191,6 +191,9 @@ def test_units_that_do_not_fit(units: list[int]) -> None:
     whole = trained("transformer")
     with refusing("encoder 0"):
         pruned(whole, KEPT, {feed_forwards(whole.model)[0]: units})
+    deeper = trained("transformer", encoder_layers=3)
+    with refusing("encoder 2"):
+        pruned(whole, KEPT, {feed_forwards(deeper.model)[2]: []})
 
 
 def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:

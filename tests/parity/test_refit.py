@@ -290,6 +290,14 @@ def test_a_fit_that_loses_a_little_of_what_is_read_is_refused(
     assert not last.weight.any()
 
 
+def test_hidden_numbers_that_are_always_zero_get_no_weights() -> None:
+    """The bias alone makes up for what is missing."""
+    last, x, missing = torch.nn.Linear(3, 6), torch.randn(1, 9, 6), torch.randn(6)
+    assert is_refitted(last, x, torch.zeros(1, 9, 3), missing.expand(1, 9, 6), norm_first=True)
+    assert not last.weight.any()
+    torch.testing.assert_close(last.bias.detach(), missing)
+
+
 def test_a_refit_that_raises_the_loss_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
@@ -370,6 +378,12 @@ def test_a_rise_far_above_its_price_has_causes(capfd: Capture) -> None:
         said = capfd.readouterr().err
         for word in ("warning", cause, "times the activations"):
             assert word in said
+
+
+def test_a_rise_without_a_price_is_compared_with_none(capfd: Capture) -> None:
+    model = toy_massive.massive("post")
+    assert prune(model, 8, random=1, sentences=9, refit=False).rise > 0.01
+    assert "the price" not in capfd.readouterr().err
 
 
 def test_a_rise_near_its_price_or_hardly_any_is_no_warning(capfd: Capture) -> None:

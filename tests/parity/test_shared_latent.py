@@ -15,7 +15,7 @@ from toy_reparametrize import Conversions, batch, inputs, trained
 
 from collab_lab.clock.bench import cache_bytes
 from collab_lab.mathematics.priced_attention import PricedAttention
-from collab_lab.mathematics.shared_projection import WeightedMaps
+from collab_lab.mathematics.shared_projection import WeightedMaps, one_latent
 from collab_lab.metrics.cost import cost, totals
 from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.knapsack import Together, cheapest
@@ -175,6 +175,9 @@ def test_one_projection_of_two_layers_loses_more_than_two() -> None:
     ]
     bits = 2 * math.log(2)
     assert sum(shared.values()) < min(squared_error(parts, down) for down in random) / bits
+    measured = [(part.maps, part.statistics) for part in map(work.attentions.get, work.crossing)]
+    best = squared_error(parts, one_latent(measured, size)[0]) / bits
+    assert sum(shared.values()) == pytest.approx(best)
     assert totals(one.model)["parameters"] == totals(own.model)["parameters"] - size * (D + 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import math
 import pkgutil
 import shutil
 import subprocess
@@ -222,6 +223,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "shrink": [
         {"cache": "0.5"}, {"cache": True}, {"parameters": -0.1}, {"lose": "0.1"},
+        {"lose": math.inf}, {"time": 0.5}, {"cache": 0.5, "times": object()},
         {"cache": 0.5, "subset": "test7"}, {"cache": 0.5, "sentences": 0},
         {"cache": 0.5, "sentences": "9"}, {"cache": float("nan")},
     ],
@@ -306,9 +308,12 @@ def test_statistics_are_stored_with_prices(
     for other in others:
         with refusing("another model"):
             stored.read(folder, other)
-    torch.save({"model": Path("code"), "statistics": {}}, folder / STATISTICS)
-    with refusing("statistics"):
-        stored.read(folder, model)
+    other_fields = torch.load(folder / STATISTICS, weights_only=True)
+    del other_fields["statistics"]["encoder.layers.0.self_attn"]["inputs"]
+    for content in (other_fields, {"model": Path("code"), "statistics": {}}):
+        torch.save(content, folder / STATISTICS)
+        with refusing("statistics"):
+            stored.read(folder, model)
     with refusing("not found"):
         stored.read(tmp_path, model)
 
@@ -349,6 +354,30 @@ def test_what_is_printed_has_two_lines(model: Trained) -> None:
         assert max(map(len, lines)) < 200
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("prices", {}),
+        ("prune", {"number": 1}),
+        ("convert", {"size": 8}),
+        ("shrink", {"heads": 0.5}),
+    ],
+)
+def test_a_thousand_sentences_of_the_training_set_are_read(
+    name: str, given: dict[str, Any], model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless an argument says otherwise."""
+
+    def reading(_: Trained, subset: str, sentences: int) -> None:
+        raise KeyError(subset, sentences)
+
+    monkeypatch.setattr(by_hand, "sentences_of", reading)
+    monkeypatch.setattr(evidence, "sentences_of", reading)
+    with pytest.raises(KeyError) as raised:
+        getattr(collab_lab, name)(model, **given)
+    assert raised.value.args == ("train", 1000)
+
+
 def test_what_tabs_complete() -> None:
     assert {*collab_lab.__all__} <= {*dir(collab_lab)}
 
@@ -358,8 +387,9 @@ def test_an_attention_may_lose_all_heads(model: Trained) -> None:
     retained: Any = {**HEADS, "cross": [[], [0, 1, 2, 3]]}
     assert prune(model, retained=retained, sentences=9).model.heads["cross"] == [0, 4]
     assert prune(model, 0, sentences=9).model.heads == model.heads
-    sizes = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9).plan.sizes
-    assert sorted(sizes.values()) == [4, 8, 8, 8, 8]
+    made = convert(model, size=8, by_type={"cross": "4,0"}, sentences=9)
+    assert sorted(made.plan.sizes.values()) == [4, 8, 8, 8, 8]
+    assert made.model.options["query_mixing"] == "own"
 
 
 def test_statistics_of_a_model_with_other_blocks(model: Trained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.shrink import shrink
 from collab_lab.statistics.gram import BLOCK, gram, mirrored, size_of_upper, upper
-from collab_lab.statistics.moments import collect_all
+from collab_lab.statistics.moments import Sums, collect_all
+from collab_lab.statistics.units import UnitSums
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import sentences_of
+from fairseq_collab.attention import SeparateAttention
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,25 @@ def test_the_half_of_a_product_suffices(n: int) -> None:
     assert torch.equal(mirrored(half), gram(x))
     assert len(half) == size_of_upper(n)
     assert n <= BLOCK or len(half) < 0.75 * n**2
+
+
+def test_units_that_hardly_vary() -> None:
+    """Single precision gives the covariance of double precision."""
+    torch.manual_seed(3)
+    sums, h = UnitSums(), 100 + 0.01 * torch.randn(50, 4, 6)
+    sums.add(h, torch.ones(50, 4, dtype=torch.bool), torch.randn(50, 4, 16))
+    expected = h.flatten(0, 1).double().T.cov(correction=0)
+    torch.testing.assert_close(sums.result(200).covariance, expected, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_statistics_that_are_no_numbers_are_refused(wrong: float) -> None:
+    x, words = torch.randn(5, 2, 16), torch.ones(5, 2, dtype=torch.bool)
+    for sums in (Sums(SeparateAttention(16, 4)), UnitSums()):
+        given = (x, x, words) if isinstance(sums, Sums) else (x, words)
+        sums.add(*given, torch.full((5, 2, 16), wrong))
+        with refusing("c.pt", "NaN or infinity"):
+            sums.result(10, "c.pt")
 
 
 def test_a_pass_of_what_may_be_cut(model: Trained) -> None:

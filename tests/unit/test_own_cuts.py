@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from commands import REPOSITORY
 from refusals import refusing
@@ -146,6 +147,16 @@ def test_a_simulated_cut(model: Trained, found: Evidence, tmp_path: Path) -> Non
         path = toy_checkpoints.write(tmp_path / "c.pt")
         own = ["--with", str(EXAMPLES / "two_bits.py")]
         assert main(["shrink", str(path), str(COPY), *own, *words, "--cpu", "--sentences=9"]) == 1
+
+
+def test_each_simulated_change_is_at_its_own_place(model: Trained) -> None:
+    draft, (first, second) = Draft(model), model.attentions["cross"]
+    draft.simulate(first, "k_proj", lambda x: 2 * x)
+    draft.simulate(second, "v_proj", lambda x: 3 * x)
+    made, x = draft.build().model, torch.randn(5, 16)
+    for name, factor in ((f"{first.name}.k_proj", 2), (f"{second.name}.v_proj", 3)):
+        old, new = (of.get_submodule(name)(x) for of in (model.model, made))
+        torch.testing.assert_close(new, factor * old)
 
 
 class Mine(Heads):

@@ -27,9 +27,18 @@ from collab_lab import convert, prune, shrink
 from collab_lab.cli.prune import build_parser, choice
 from collab_lab.heads import stages
 from collab_lab.mathematics.head_prices import head_removals
-from collab_lab.shrinking.by_hand import chosen_bits, chosen_sizes, fewer, random_order
+from collab_lab.shrinking.apply import apply_cuts
+from collab_lab.shrinking.by_hand import (
+    check_number,
+    chosen_bits,
+    chosen_sizes,
+    fewer,
+    named_types,
+    random_order,
+)
 from collab_lab.shrinking.cuts.heads import Heads
 from collab_lab.shrinking.cuts.latent import Latent
+from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence, in_order
 from collab_lab.shrinking.gates import open_heads, without_gates
 from collab_lab.shrinking.retained import all_heads, pruned
@@ -99,6 +108,14 @@ def test_prune_and_shrink_remove_the_same_heads(
     assert sum(map(sum, pruned_.model.heads.values())) == heads - number
 
 
+def test_a_language_model_keeps_a_head() -> None:
+    evidence = Evidence(trained("transformer_lm"))
+    random_order(evidence, 1)
+    plan = fewer(evidence, Heads(counted=True), sum(evidence.trained.heads["decoder"]))
+    with refusing("checkpoint.pt", "no head"):
+        apply_cuts(evidence, plan)
+
+
 def test_a_part_of_a_group_has_no_price() -> None:
     found = in_order(iter([(0.5, [2, 3]), (0.25, [0, 1])]))
     assert found.order == [2, 3, 0, 1]
@@ -115,6 +132,11 @@ def test_a_number_to_keep_is_one_of_whole_groups(random: int | None, tmp_path: P
             prune(model, keep=keep, random=random, sentences=9)
     kept = prune(model, keep=2, random=random, sentences=9, refit=False).model.heads
     assert {number for layers in kept.values() for number in layers} == {2}
+    groups = {"key_value_heads": 4, "key_value_heads_in_encoder": "2,2"}
+    in_encoder = trained("transformer_grouped_query", **groups)
+    check_number(in_encoder, None, 3, ["decoder", "cross"])
+    with refusing("keep 3 heads"):
+        check_number(in_encoder, None, 3, ["encoder"])
 
 
 def test_as_many_heads_as_another_model_has() -> None:
@@ -171,6 +193,11 @@ def test_equal_numbers_on_each_side_are_the_cheapest(arch: str, number: int) -> 
         if sum(4 - heads for heads in stay.values()) >= number:
             costs.append(sum(evidence.removals(a).prices[4 - n] for a, n in stay.items()))
     assert plan.price == pytest.approx(min(costs), abs=1e-6)
+
+
+def test_types_that_the_model_lacks_are_refused() -> None:
+    with refusing("no cross"):
+        named_types(trained("transformer_lm"), ["decoder", "cross"])
 
 
 def test_equal_numbers_that_are_impossible_or_have_no_effect() -> None:
@@ -276,6 +303,12 @@ def test_a_cache_of_no_heads_is_not_rounded(tmp_path: Path) -> None:
     fewer = pruned(model, heads)
     assert [str(a) for a in chosen_bits(8, fewer)] == ["decoder 0", "cross 0", "cross 1"]
     assert chosen_bits("none", fewer) == chosen_bits(None, fewer) == {}
+    path = toy_checkpoints.write(tmp_path / "r.pt", "transformer_headsize_n", cache_bits=8)
+    rounded = open_model(path, COPY)
+    draft, (first, second) = Draft(rounded), rounded.attentions["decoder"]
+    draft.keep_heads(second, [])
+    draft.round(first, 4)
+    assert draft.options()["cache_bits_in_decoder"] == "4,0"
 
 
 def test_sizes_of_attentions_that_are_not_named() -> None:

@@ -215,6 +215,14 @@ def test_what_is_tried_is_what_the_engine_keeps(
             assert all(cut.multiple == multiple for cut in of_kind if isinstance(cut, Units))
 
 
+def test_a_model_has_one_kind_of_new_heads(model: Trained) -> None:
+    first, second = model.attentions["decoder"]
+    mixed = draft.Draft(model)
+    mixed.convert_heads(first, LATENTS, 8, {})
+    with pytest.raises(ValueError, match="one kind"):
+        mixed.convert_heads(second, GROUPS, 2, {})
+
+
 def test_new_heads_fit_those_that_stay(model: Trained, found: Evidence) -> None:
     """Groups divide them; and all new heads are smaller than what is there."""
     site = model.attentions["cross"][0]  # four heads of four numbers
@@ -369,6 +377,12 @@ def test_what_a_plan_says(model: Trained) -> None:
     rows |= {str(site): ["4 of 4 heads", "6, shared", 4] for site in (first, second)}
     assert plan.table() == [[str(s), *rows[str(s)]] for s in shapes if str(s) in rows]
     assert plan.sizes == {first: 6, second: 6}
+    line = repr(plan).replace("\n", " ")
+    for part in ("0.7000", "22 heads", f"{block}: 3 units", f"{second}: latent width 6"):
+        assert part in line
+    assert "..." not in line  # but for more than four
+    more = replace(plan, shapes={**shapes, feed_forwards(model.model)[1]: Shape(units=(1,))})
+    assert "..." in repr(more)
     assert plan.to_json() == {
         "kind": "latent",
         "heads": {t: [[*shapes[a].heads] for a in of] for t, of in model.attentions.items()},
@@ -389,6 +403,18 @@ def test_the_cheapest_kind_is_taken(found: Evidence) -> None:
     assert alone["latent"] < alone["grouped-query"]
     for order in (kinds, kinds[::-1]):
         assert propose(found, shares, Allowed(kinds=order)).price == alone["latent"]
+
+
+def test_new_heads_that_are_built_are_better_than_those_that_are_tried(found: Evidence) -> None:
+    """A search prices the first maps alone."""
+    plan = propose(found, {"cache": 0.6}, Allowed(("cache",), ("collab",), (0,)))
+    assert 0 < apply_cuts(found, plan)[1].price < 0.999 * plan.price
+
+
+def test_offers_of_one_query_mixing_are_not_those_of_another(found: Evidence) -> None:
+    site = found.trained.attentions["cross"][0]
+    offered = [{o.shape.kind for o in SharedKey(m).offers(site, found)} for m in ("own", "full")]
+    assert offered == [{shared_keys_kind("own")}, {shared_keys_kind("full")}]
 
 
 def test_a_rise_is_compared_with_the_price_of_the_model_that_is_built(
@@ -453,7 +479,9 @@ def test_prices_in_a_line(model: Trained, found: Evidence) -> None:
     every = {(a, h): price for a in found.attentions for h, price in enumerate(made.heads(a))}
     ordered = sorted(every, key=lambda one: every[one])
     (least, _), (most, _) = ordered[0], ordered[-1]
-    line = repr(made).splitlines()[1]
+    kinds, line = repr(made).splitlines()
+    assert "no collab" in kinds
+    assert "no latent" not in kinds
     assert f"{every[ordered[0]]:.2g} bits ({least}) to {every[ordered[-1]]:.2g} ({most})" in line
     assert made.model is model
     for attention in found.attentions:
@@ -709,6 +737,8 @@ def test_what_a_cut_makes_smaller() -> None:
                 shrinking.check({target: 0.5}, None, [part])
     assert shrinking.smallest_in(["cache"]) == "cache"
     assert shrinking.smallest_in(["heads", "cache"]) == "parameters"
+    for kind in ("latent", "collab", "grouped-query"):  # ONNX Runtime runs them all
+        assert shrinking.chosen_kinds([kind], ["cache"], "onnx") == (kind,)
     own: Any = SimpleNamespace(part="cache", name="latent", engines=("fairseq",))
     with refusing("latent", "name"):
         shrinking.check_own([own], ["cache"], "fairseq")
@@ -781,6 +811,13 @@ def test_all_layers_share_the_encoders_output(
     assert len({a.module.cache_bits for a in smaller.model.attentions["cross"]}) == 1
     with refusing("is cache="):
         shrink(again, cache=0.01, sentences=20)
+
+
+def test_a_single_layer_has_nothing_to_share(tmp_path: Path) -> None:
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt", decoder_layers=1), COPY)
+    [site] = model.attentions["cross"]
+    assert Latent().offers(site, Evidence(model))
+    assert not OneCopy().offers(site, Evidence(model))
 
 
 def test_a_copy_of_all_layers_is_cheaper_than_latents_of_each(

@@ -154,6 +154,31 @@ def test_units_of_a_gated_block_are_those_that_its_output_reads(tmp_path: Path) 
     assert found == [0, every[width // 4], every[-1]]
 
 
+@pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
+def test_what_is_changed_is_refitted(
+    change: str, model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless an argument says otherwise."""
+    refitted = list[Trained]()
+
+    def noted(changed: Trained, *_: Any) -> float:
+        refitted.append(changed)
+        return 0.0
+
+    monkeypatch.setattr(apply, "refit_if_better", noted)
+    CHANGES[change](model)
+    assert len(refitted) == 1
+
+
+def test_scores_of_another_scale_are_not_left_to_new_heads(tmp_path: Path) -> None:
+    """Of attentions that the plan leaves as they are."""
+    options = {"qk_head_size": 6, "attention_scale": "embed"}
+    evidence = Evidence(opened(tmp_path, "transformer_headsize_n", **options))
+    allowed = Allowed(("cache",), ("grouped-query",), (0,))
+    with refusing("encoder 0", "scale"):
+        apply.apply_cuts(evidence, propose(evidence, {"cache": 0.5}, allowed))
+
+
 # ---- precision -----------------------------------------------------------------------------------
 
 
@@ -248,6 +273,8 @@ def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Evidence
     with refusing("of each") as raised:
         propose(found, shares)
     assert str(raised.value).count("no smaller model reaches") == 1
+    with refusing("'layers'", "parameters"):
+        propose(found, {"cache": 0.5, "layers": 0.5})
 
 
 @pytest.mark.parametrize("kinds", [["collab"], ["grouped-query", "unchanged"]])
@@ -257,6 +284,24 @@ def test_a_figure_has_the_kinds_that_were_asked_for(
     monkeypatch.setattr(front, "FRONT", ({"cache": 0.53125},))
     assert [*front.series(found, kinds)["cache"]] == kinds
     assert {*front.series(found)["cache"]} == {*front.SERIES["cache"]}
+    [one] = front.front(found, kinds)
+    assert one.plan is not None
+    assert one.plan.kind in kinds
+
+
+def test_a_curve_is_of_what_its_name_says(found: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "FRONT", ({"parameters": 0.9}, {"cache": 0.53125}))
+    drawn = front.series(found)
+    for resource, share, name, allowed in (
+        ("parameters", 0.9, "heads and units", Allowed(("heads", "units"))),
+        ("parameters", 0.9, "only heads removed", Allowed(("heads",))),
+        ("parameters", 0.9, "only units removed", Allowed(("units",))),
+        ("cache", 0.53125, "latent, widths and bits", Allowed(("cache",), ("latent",))),
+        ("cache", 0.53125, "grouped query", Allowed(("cache",), ("grouped-query",), (0,))),
+        ("cache", 0.53125, "standard heads, only bits", Allowed(("cache",), ("unchanged",))),
+    ):
+        expected = propose(found, {resource: share}, allowed).price
+        assert drawn[resource][name] == {share: [pytest.approx(expected)]}, name
 
 
 def test_a_front_has_plans_and_reasons(
@@ -395,6 +440,8 @@ def test_too_little_memory_is_an_error_before_the_work(
     with refusing("GB"):
         prices(model, sentences=9)
     monkeypatch.undo()
+    Evidence.of(model, sentences=9)
+    assert "GB" not in capfd.readouterr().err
     monkeypatch.setattr(statistics, "MUCH", 1e5)
     Evidence.of(model, sentences=9)
     assert "GB of memory" in capfd.readouterr().err

@@ -287,8 +287,10 @@ def test_folders_of_shards(tmp_path: Path) -> None:
 
 
 def test_prices_of_few_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prices(model_of(tmp_path / "c.pt"), sentences=9)
-    assert "width 16" in capsys.readouterr().err
+    model = model_of(tmp_path / "c.pt")
+    for sentences, is_few in ((9, True), (100, False)):
+        prices(model, sentences=sentences)
+        assert ("width 16" in capsys.readouterr().err) == is_few
 
 
 def test_an_export_leaves_the_model(tmp_path: Path) -> None:
@@ -336,6 +338,7 @@ def test_activation_checkpointing(tmp_path: Path) -> None:
         ({"by_type": {"encoder": 8, "decoder": 0, "cross": 0}}, [8, 4, 4, 0]),
         ({"size": 8, "cache_bits": None}, [0, 0, 0, 0]),
         ({"size": 8, "cache_bits": 8}, [8, 8, 8, 8]),
+        ({"by_type": {"encoder": 0, "decoder": 0, "cross": 0}, "cache_bits": 8}, [8, 8, 8, 8]),
     ],
 )
 def test_a_conversion_leaves_the_rounding(
