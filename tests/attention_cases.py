@@ -80,7 +80,9 @@ def shared(draw: Draw, d: int, h: int, **options: Any) -> Case:
 
 
 def grouped_query(draw: Draw, d: int, h: int, **options: Any) -> Case:
-    return GroupedQueryAttention(d, h, draw(divisor(h)), **options), heads_of(h, (d / h) ** -0.5)
+    qk = draw(SIZE)
+    options |= {"qk_head_size": qk, "v_head_size": draw(SIZE)}
+    return GroupedQueryAttention(d, h, draw(divisor(h)), **options), heads_of(h, qk**-0.5)
 
 
 def latent(draw: Draw, d: int, h: int, **options: Any) -> Case:

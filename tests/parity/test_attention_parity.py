@@ -286,7 +286,8 @@ def test_it_is_the_equation(variant: str, data: Any) -> None:
     masks, masked = masks_of(draw, queries, keys, sentences)
     with fused(draw(st.booleans())):
         torch.manual_seed(5)
-        output, _ = ours(x, y, y, **masks, need_weights=False)
+        output, nothing = ours(x, y, y, **masks, need_weights=False)
+    assert nothing is None
     weights, outputs = dict(ours.named_parameters()), []
     for b in range(sentences):
         torch.manual_seed(5)

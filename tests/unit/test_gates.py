@@ -78,6 +78,13 @@ def test_constants_of_the_released_code() -> None:
     assert float(cumulative(torch.zeros(()), 0.0)) == pytest.approx(1 / (1 + 11**0.33))
 
 
+def test_gates_start_open() -> None:
+    """A model that has converged loses next to nothing."""
+    start = GatedAttention(16, 4).log_alpha.detach()[0]
+    assert float(probability_one(start)) == pytest.approx(0.961, abs=1e-3)
+    assert float(cumulative(start, 0.0)) == pytest.approx(0.008, abs=1e-3)
+
+
 def test_a_rounded_gate_is_its_likelier_end() -> None:
     log_alpha = torch.linspace(-3, 3, 13)
     closed, open_ = 1 - gates.probability_open(log_alpha), probability_one(log_alpha)

@@ -85,6 +85,10 @@ def test_what_is_rejected(arch: str, wrong: dict[str, Any]) -> None:
         (COLLAB, {}, "key_dim", "44 44 44"),  # d / 4
         (COLLAB, {"key_dim": 5, "key_dim_in_encoder": "7,0"}, "key_dim", "7- 55 55"),
         (COLLAB, {"key_dim_in_encoder": "0", "key_dim_in_cross": "3"}, "key_dim", "-- 44 33"),
+        # d + 1 at most, but for one number a head and dimension.
+        (COLLAB, {"key_dim": 17, "query_mixing": "own"}, "key_dim", "1717 1717 1717"),
+        (COLLAB, {"key_dim": 40, "query_mixing": "diagonal"}, "key_dim", "4040 4040 4040"),
+        (SIZED, {"v_head_size": 17}, "v_head_size", "1717 1717 1717"),
         (COLLAB, {"value_heads": 2, "value_heads_in_cross": "1,4"}, "value_heads", "22 22 14"),
         (SIZED, {"heads_in_encoder": "5,3", "heads_in_cross": "7"}, "num_heads", "53 44 77"),
         (SIZED, {"v_head_size": 3, "heads_in_encoder": "5"}, "v_head_size", "33 33 33"),

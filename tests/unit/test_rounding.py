@@ -1,6 +1,7 @@
 """Rounded numbers of a cache, and other options of the attention modules."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,8 @@ from toy import close
 
 from fairseq_collab.attention import CollaborativeAttention, HeadAttention, SeparateAttention
 from fairseq_collab.attention.collaborative import init_mixing
+from fairseq_collab.attention.grouped_query import GroupedQueryAttention
+from fairseq_collab.attention.head_groups import HeadGroupAttention
 from fairseq_collab.attention.latent import LatentAttention
 from fairseq_collab.attention.rounding import cached_bits, pack, rounded, unpack
 
@@ -114,6 +117,7 @@ def test_training_is_straight_through(attention: HeadAttention, cached: tuple[st
 
 FULL = partial(CollaborativeAttention, query_mixing="full")
 XAVIER = {"query_mixing": "own", "mixing_init": "xavier"}
+DIAGONAL = {**XAVIER, "query_mixing": "diagonal"}
 
 
 @pytest.mark.parametrize(
@@ -129,10 +133,10 @@ def test_block_mixing_deals_out_the_dimensions(heads: int, key_dim: int, rows: l
     assert mixing.tolist() == [[float(x) for x in row] for row in rows]
 
 
-@pytest.mark.parametrize("key_dim", [64, 16])
+@pytest.mark.parametrize("key_dim", [64, 16, 128])
 @pytest.mark.parametrize("init", ["constant", "fork"])
 def test_initial_gains(init: str, key_dim: int) -> None:
-    """1/sqrt(2) at K = d; below, the fork has 1 in separate queries and keys, and in values."""
+    """1/sqrt(2) at K = d; else the fork has 1 in separate queries and keys, and in values."""
     concatenated = SeparateAttention(
         64, 4, qk_head_size=key_dim // 4, key_init=init, value_init=init
     )
@@ -143,7 +147,7 @@ def test_initial_gains(init: str, key_dim: int) -> None:
             ("k", key_dim, of_keys),
             ("v", 64, init),
         ):
-            gain = 1 if how == "fork" and key_dim < 64 else 2**-0.5
+            gain = 1 if how == "fork" and key_dim != 64 else 2**-0.5
             bound = gain * math.sqrt(6 / (64 + outputs))  # of Xavier's uniform distribution
             largest = getattr(ours, f"{name}_proj").weight.abs().max()
             assert 0.95 * bound < largest <= bound, name
@@ -156,15 +160,59 @@ def test_initial_gains(init: str, key_dim: int) -> None:
         (LatentAttention(64, 4, 32), "k_proj.weight", 2 * (32 + 64)),  # gain 1/sqrt(2)
         (LatentAttention(64, 4, 32), "v_proj.weight", 2 * (32 + 64)),
         (CollaborativeAttention(64, 4, 16, **XAVIER), "q_proj.weight", 64 + 4 * 16),
+        (CollaborativeAttention(64, 64, 64, **DIAGONAL), "mixing", 64 + 64),
     ],
 )
 def test_initial_deviations(ours: HeadAttention, name: str, fans: int) -> None:
     assert float(ours.get_parameter(name).std()) == pytest.approx((2 / fans) ** 0.5, rel=0.05)
 
 
-def test_no_heads_are_rejected() -> None:
-    with pytest.raises(ValueError, match="num_heads"):
-        FULL(8, 0, 4)
+@pytest.mark.parametrize(
+    "ours",
+    [
+        SeparateAttention(64, 4, kdim=48),
+        FULL(64, 4, 64, kdim=48),
+        GroupedQueryAttention(64, 4, 2, kdim=48),
+        LatentAttention(64, 4, 48, kdim=48),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_initial_gains_of_keys_of_another_size(ours: HeadAttention) -> None:
+    """1, as in fairseq, for queries, too."""
+    for name in ("q_proj", "k_proj", "v_proj"):
+        weight = ours.get_submodule(name).weight
+        bound = math.sqrt(6 / sum(weight.shape))
+        assert 0.95 * bound < weight.abs().max() <= bound, name
+
+
+def test_scores_are_scaled_unless_told_otherwise() -> None:
+    """By the size of what is scored; shared keys as in the authors' fork."""
+    for ours in (
+        SeparateAttention(64, 4, qk_head_size=9),
+        LatentAttention(64, 4, 5, qk_head_size=9),
+        GroupedQueryAttention(64, 4, 2, qk_head_size=9),
+    ):
+        assert ours.scaling == pytest.approx(9**-0.5)
+    assert FULL(64, 4, 9).scaling == pytest.approx(16**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: FULL(8, 0, 4), "num_heads"),
+        (lambda: FULL(8, 2, 0), "key_dim"),
+        (lambda: FULL(8, 2, 4, value_heads=0), "value_heads"),
+        (lambda: GroupedQueryAttention(8, 0, 1), "num_heads"),
+        (lambda: GroupedQueryAttention(8, 2, 0), "key_value_heads"),
+        (lambda: LatentAttention(8, 0, 4), "num_heads"),
+        (lambda: LatentAttention(8, 2, 0), "latent_dim"),
+        (lambda: SeparateAttention(8, -1), "num_heads"),
+        (lambda: HeadGroupAttention(8, 2, groups=0), "head_groups"),
+    ],
+)
+def test_no_heads_and_no_sizes_are_rejected(make: Callable[[], Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        make()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
