@@ -101,7 +101,7 @@ def test_multiply_adds_of_an_opened_checkpoint(tmp_path: Path) -> None:
     opened = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     assert opened.model.encoder.layers[0].load_to_BT
     built = toy.build("transformer", opened.task, toy.SIZES)
-    assert multiply_adds(opened) == multiply_adds(built)
+    assert multiply_adds(opened) == multiply_adds(built) == multiply_adds(built, 30)
 
 
 @pytest.mark.parametrize("softmax", [None, "8,16"])
@@ -175,6 +175,7 @@ def test_bytes_of_a_search_that_drops_nothing() -> None:
     assert stock == (stock[1],) * 2
     assert stock[1] - ours[1] == 2 * 5 * 2 * 2 * 16 * 2, "two more copies of the source"
     assert len({*searched_bytes(language_model("transformer_lm_headsize_n"), 5, 3)}) == 1
+    assert searched_bytes(toy.model(STANDARD)) == searched_bytes(toy.model(STANDARD), 1000, 5)
 
 
 @pytest.mark.parametrize(
@@ -259,5 +260,7 @@ def test_parameters_are_those_that_learn(arch: str) -> None:
     output.float().logsumexp(-1).sum().backward()
     learns = {name: w.numel() for name, w in model.named_parameters() if w.grad is not None}
     assert cost(model).parameters == totals(model)["parameters"] == sum(learns.values())
+    of_attention = sum(number for name, number in learns.items() if "_attn." in name)
+    assert cost(model).attention_parameters == of_attention
     of_layers = sum(number for name, number in learns.items() if ".layers." in name)
     assert layer_parameters(model) == of_layers

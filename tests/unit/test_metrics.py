@@ -468,6 +468,15 @@ def test_a_pair_is_tested_as_defined(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "bs:59|seed:77" in result.signature
 
 
+def test_resamples_of_no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sacreBLEU's, they are others each time."""
+    monkeypatch.setenv("SACREBLEU_SEED", "None")
+    monkeypatch.setattr(significance, "SAMPLES", 19)
+    one, other = (paired(spoilt(8, 20), spoilt(14), REFERENCES)[0] for _ in range(2))
+    assert one != other
+    assert "seed:none" in one.signature
+
+
 def test_resamples_one_by_one_are_those_of_one_draw() -> None:
     drawn = np.random.default_rng(7).choice(50, (1000, 50))
     whole = np.array([np.bincount(row, minlength=50) for row in drawn])
@@ -534,10 +543,12 @@ def test_holm_by_its_definition() -> None:
 
 def test_student() -> None:
     """t of two degrees of freedom is 4.302653; p of t = 2 sqrt(3) there is 0.0742."""
-    found = gain_of([1.0, 2.0, 3.0])
     half = 4.302653 / 3**0.5
-    assert found == pytest.approx((2, 2 - half, 2 + half, 0.0742), abs=1e-4)
-    assert not found.significant
+    for sign in (1, -1):
+        found = gain_of([1.0 * sign, 2.0 * sign, 3.0 * sign])
+        mean = 2 * sign
+        assert found == pytest.approx((mean, mean - half, mean + half, 0.0742), abs=1e-4)
+        assert not found.significant
     assert gain_of([2.0, 2.1, 2.2]).significant
     assert not Gain(1.0, 0.0, 2.0, 0.05).significant  # which 0 is in
 

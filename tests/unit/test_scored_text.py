@@ -55,7 +55,10 @@ def test_breaks_are_no_words_in_any_score(
         "of 30 breaks between sentences, 1 are missing; 1 are too many" in capsys.readouterr().err
     )
     assert main(["score", str(tmp_path / "out"), "--reference", str(reference)]) == 0
-    assert f"BLEU {expected.bleu:.2f}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"BLEU {expected.bleu:.2f}" in out
+    assert f"ratio {expected.length_ratio:.3f}, 10 sentences" in out
+    assert f"chrF {expected.chrf:.2f}" in out
     facts, _ = score_translations(Translations(ours, theirs), tmp_path / "data", "test", "de")
     assert (facts["bleu"], facts["chrf"]) == (expected.bleu, expected.chrf)
     assert [facts[f"breaks_{name}"] for name in ("wanted", "missing", "extra")] == [30, 1, 1]
@@ -340,11 +343,13 @@ def test_translations_at_the_limit_are_those_without_room_for_a_word_more(
 
     def found(generator: Any, models: Any, sample: Any) -> list[list[dict[str, Tensor]]]:
         words = [3 + index % 2 for index in sample["id"].tolist()]
-        return [[{"tokens": torch.tensor([10] * number + [end])}] for number in words]
+        worse = {"tokens": torch.tensor([11] * 9 + [end])}
+        return [[{"tokens": torch.tensor([10] * number + [end])}, worse] for number in words]
 
     monkeypatch.setattr(model.task, "inference_step", found)
     limit = {"max_len_a": 0, "max_len_b": 4}
     ids = [index for batch in batches for index in batch["id"].tolist()]
-    assert of_batches(model.model, model.task, batches, limit, None).at_limit == sum(
-        index % 2 for index in ids
-    )
+    made = of_batches(model.model, model.task, batches, limit, None)
+    assert made.at_limit == sum(index % 2 for index in ids)
+    word = model.task.target_dictionary[10]
+    assert made.hypotheses == [" ".join([word] * (3 + index % 2)) for index in sorted(ids)]

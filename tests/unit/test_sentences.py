@@ -15,6 +15,7 @@ from commands import REPOSITORY
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from refusals import refusing
+from toy_language_models import language_model
 
 from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
@@ -118,9 +119,15 @@ def test_what_cannot_be_translated(model: Trained, tmp_path: Path) -> None:
         translate(model, [word, f"{word}\n{word}"])
     with refusing("`beam`"):
         translate(model, [word], beam=0)
+    with refusing("c.pt", "language model"):
+        translate(replace(model, model=language_model("transformer_lm")), [word])
     without = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY)
     with refusing(str(toy_checkpoints.COPY), "fairseq-interactive"):
         translate(without, [word])
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    (data / "manifest.json").write_text('{"form": {"moses": true}}')  # not of ordinary text
+    with refusing(str(data), "fairseq-interactive"):
+        translate(open_model(tmp_path / "c.pt", data), [word])
 
 
 def test_as_many_subwords_as_there_are_positions_for(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from collab_lab.cli.options import import_models, loss_warnings, names_of
 from collab_lab.export import model as export
 from collab_lab.export import onnx
 from collab_lab.mathematics.head_prices import head_prices
+from collab_lab.metrics import loss
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.gates import without_gates
@@ -407,7 +408,9 @@ def test_words_in_another_order(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.text.count("no better than chance") == expected
 
 
-def test_a_model_that_guesses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_guesses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As untrained ones do: said by prices and export, of stock models."""
     model = model_of(tmp_path / "c.pt")
     toy.randomised(model.model, 2.0)
@@ -415,6 +418,9 @@ def test_a_model_that_guesses(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     prices(model, sentences=9)
     assert caplog.text.count("no better than chance") == 1
     say_if_guessing_valid(model)
+    assert caplog.text.count("no better than chance") == 2
+    monkeypatch.setattr(loss, "samples", lambda *_: [{"target": None}])
+    say_if_guessing_valid(model)  # of one language
     assert caplog.text.count("no better than chance") == 2
 
 
