@@ -91,12 +91,16 @@ def test_ratios_are_of_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     def spend(name: str) -> None:
         now[0] += next(seconds[name])
 
-    monkeypatch.setattr(turns, "LEAST", (3, 0))
+    monkeypatch.setattr(turns, "LEAST", (2, 8))  # two turns take 7 seconds
     programs = {name: lambda _, name=name: spend(name) for name in seconds}
     first, other = turns.take_turns(programs, [0], pause=0)
     assert (first["ratio"], first["seconds"]) == (1, 3)
     assert (other["ratio"], other["seconds"], other["turns"]) == (3, 1, 3)
     assert (other["low"], other["high"]) == pytest.approx((2.1, 3.9))
+
+
+def test_a_ratio_as_it_is_printed() -> None:
+    assert [str(turns.Ratio(2.0)), str(turns.Ratio(2.0, 1.5, 2.6))] == ["2.00", "2.00 ± 0.55"]
 
 
 def test_no_lengths_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +121,34 @@ def test_memory_is_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [*bench.time_lengths("tiny", [4, 9], CPU)]
     assert [(r["kind"], r["length"]) for r in records] == [(k, n) for k in some for n in (4, 9)]
     assert all(0 < record["memory"] < 200 for record in records)
+
+
+def test_seconds_and_memory_of_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By token of each hypothesis, from the start; in MiB, of what the model adds."""
+    times, peaks = iter([100.0, 104.0, 118.0]), iter([3 * 2**20, 5 * 2**20])
+    monkeypatch.setattr(bench, "clock", lambda: next(times))
+    monkeypatch.setattr(bench, "peak_memory", lambda _: next(peaks))
+    task = bench.random_task("tiny", 2)
+    (batch,) = bench.batches(task, CPU, max_sentences=2)
+    model = bench.random_model("transformer_headsize_n", "tiny", task).model
+    found = bench.watch(model, task, batch, 2, [4, 9], CPU, 2**20)
+    names = ("beam", "length", "seconds", "memory")
+    assert [[one[name] for name in names] for one in found] == [[2, 4, 1, 2], [2, 9, 2, 4]]
+
+
+def test_peak_memory_is_in_bytes() -> None:
+    """A process that has torch takes some hundred MiB."""
+    assert 2**26 < bench.peak_memory(CPU) < 2**38
+
+
+def test_a_model_is_in_training_after_its_loss_was_looked_at() -> None:
+    """The loss has no dropout; the updates that are timed have."""
+    task = bench.random_task("tiny", 4)
+    (batch,) = bench.batches(task, CPU, max_sentences=4)
+    model = bench.random_model("transformer_headsize_n", "tiny", task, dropout=0.5).model
+    trainer = bench.trainer(model, task, CPU)
+    assert bench.loss(trainer, batch) == bench.loss(trainer, batch)
+    assert trainer.model.training
 
 
 def test_bytes_of_dropped_slots(monkeypatch: pytest.MonkeyPatch) -> None:

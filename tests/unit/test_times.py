@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from refusals import refusing, wrong_usage
 from toy_checkpoints import COPY
+from toy_language_models import language_model
 
 from collab_lab import open_model, shrink, time_parts
 from collab_lab.cli import shrink as command
@@ -185,6 +187,7 @@ def test_seconds_of_a_part_are_those_of_its_sites(model: Trained) -> None:
     with refusing("not measured"):
         lacking = PartTimes(times.work, 1.0, 1.0, totals, {}, caches)
         lacking.change(cross, Shape(heads=(0, 1)))
+    assert "encoder units -30.0%, cross heads -40.0%" in repr(times)
     in_ct2 = PartTimes(Work("ct2-int8", 1, 30), 1.0, 1.0, {"decoder heads": 16, "cross cache": 8},
                        {"decoder heads": [(1.0, 0.0), (0.25, -0.4)]}, {})  # fmt: skip
     assert in_ct2.change(cross, rounded) == pytest.approx(4 / 16 * -0.4)  # it rounds no cache
@@ -304,7 +307,28 @@ def test_two_models_take_turns(model: Trained, monkeypatch: pytest.MonkeyPatch) 
         found = parts.in_turns(model, model, work, least)
         assert len(found) == number
         assert all({*turn} == {"before", "after"} for turn in found)
-    assert {*asked} == {7}
+    assert asked == [7] * 2 * (1 + 3 + 1 + 50), "one turn more to warm up"
+
+
+def test_seconds_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause if the threads of the last one may still spin, which does not count."""
+    now, asked = [0.0], list[int]()
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    def run(number: int) -> None:
+        asked.append(number)
+        now[0] += 3
+
+    monkeypatch.setattr(parts, "clock", lambda: now[0])
+    monkeypatch.setattr(parts.time, "sleep", wait)
+    for threads, expected in ((1, 3), (2, 3.25)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        before = now[0]
+        assert parts._seconds(run, Work("fairseq", 7, 30)) == 3
+        assert now[0] - before == expected
+    assert asked == [7, 7]
 
 
 def test_sources_are_words(tmp_path: Path) -> None:
@@ -321,9 +345,11 @@ def test_sources_are_words(tmp_path: Path) -> None:
     check(model, Work("fairseq", 1, 38))
     with refusing("length"):
         check(model, Work("fairseq", 1, 39))
+    with refusing("c.pt", "language model"):
+        check(replace(model, model=language_model("transformer_lm")), Work("fairseq", 1, 3))
 
 
-def test_seconds_are_of_what_was_asked(model: Trained) -> None:
+def test_seconds_are_of_what_was_asked(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the order; the given model is not prepared for its engine."""
     work = Work("fairseq", 1, 30)
     key = parts.key_of(model, work, ("heads", "units"))
@@ -331,6 +357,9 @@ def test_seconds_are_of_what_was_asked(model: Trained) -> None:
     others = {parts.key_of(model, work, cuts) for cuts in ((), ("heads",), ("heads", "cache"))}
     others |= {parts.key_of(model, w, ("heads", "units")) for w in (Work("fairseq", 2, 30),)}
     assert len(others - {key}) == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "hardware", lambda cpu: f"another machine, {cpu}")
+        assert parts.key_of(model, work, ("heads", "units")) != key
     modules = [type(module) for module in model.model.modules()]
     program(model, "fairseq", 7)(1)
     assert [type(module) for module in model.model.modules()] == modules
@@ -436,6 +465,8 @@ def test_times_are_measured_once(
 ) -> None:
     """For a machine, an engine, a shape and a work."""
     first = time_parts(model, "fairseq", folder=counted)
+    assert first.work == Work("fairseq", 1, 30)
+    assert {group.split()[1] for group in first.changes} == {"heads", "units"}
     monkeypatch.setattr(parts, "_seconds", lambda *a: pytest.fail("timed twice"))
     assert time_parts(model, "fairseq", folder=counted) == first
     (path,) = counted.glob("times-*fairseq*.json")
@@ -568,10 +599,11 @@ def test_ctranslate2_is_timed_with_a_shortlist(
     is_read = list[bool]()
 
     class Engine:
-        def __init__(self, *folder: Any, **options: Any):
-            pass
+        def __init__(self, *folder: Any, compute_type: str, intra_threads: int, **options: Any):
+            assert (compute_type, intra_threads) == ("float32", torch.get_num_threads())
 
         def translate_batch(self, lines: Any, *, use_vmap: bool, **options: Any) -> None:
+            assert options["beam_size"] == 5
             is_read.append(use_vmap)
 
     monkeypatch.setattr(pytest.importorskip("ctranslate2"), "Translator", Engine)
