@@ -19,6 +19,7 @@ from toy_language_models import language_model
 
 from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
+from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import BEAM, longest, words_of
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.trained.checkpoint import Trained
@@ -156,7 +157,7 @@ def test_limits_and_words_of_lines() -> None:
 
 
 def test_ordinary_text_for_a_model_of_tokens_is_said(
-    model: Trained, capsys: pytest.CaptureFixture[str]
+    model: Trained, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translate(model, ["w1 w2 .", "w3 w4. w5 ."], beam=1)
     assert "tokens" not in capsys.readouterr().err
@@ -164,6 +165,9 @@ def test_ordinary_text_for_a_model_of_tokens_is_said(
     assert "tokens" not in capsys.readouterr().err
     translate(model, ["w1 w2.", "w3", "w4?"], beam=1)
     assert "trained on tokens" in capsys.readouterr().err
+    monkeypatch.setattr(translate_text, "_subwords", lambda _: (str.split, "sentencepiece"))
+    translate(model, ["w1 w2.", "w3", "w4?"], beam=1)
+    assert "tokens" not in capsys.readouterr().err
 
 
 def test_a_vocabulary_of_ordinary_text_is_known_by_its_words() -> None:

@@ -95,7 +95,9 @@ def test_times_between_those_measured() -> None:
 
 def test_a_block_without_units_takes_no_time(tmp_path: Path) -> None:
     own = toy_checkpoints.write(tmp_path / "c.pt", OURS, ffn_dims_in_encoder="0,24")
-    blocks = feed_forwards(open_model(own, COPY).model)
+    trained = open_model(own, COPY)
+    blocks = feed_forwards(trained.model)
+    assert parts.groups_of(trained, "fairseq")["encoder units"] == blocks[1:2]
     units = {"encoder units": [(0.5, -0.2), (1.0, 0.0)]}
     times = PartTimes(Work("fairseq", 1, 30), 1.0, 1.0, {"encoder units": 24}, units, {})
     assert times.change(blocks[0], as_it_is(blocks[0])) == 0
@@ -345,6 +347,9 @@ def test_sources_are_words(tmp_path: Path) -> None:
     check(model, Work("fairseq", 1, 38))
     with refusing("length"):
         check(model, Work("fairseq", 1, 39))
+    with refusing("positional"):  # CTranslate2 needs some
+        path = toy_checkpoints.write(tmp_path / "c.pt", OURS, no_token_positional_embeddings=True)
+        check(open_model(path, toy_checkpoints.COPY), Work("ct2-int8", 1, 3))
     with refusing("c.pt", "language model"):
         check(replace(model, model=language_model("transformer_lm")), Work("fairseq", 1, 3))
 
@@ -529,6 +534,14 @@ def test_fairseqs_own_attention_becomes_ours(tmp_path: Path, counted: Path) -> N
     names = [m.group for m in parts.narrower(stock, "fairseq", ("units",))]
     assert names[0] == "uncut"
     assert "uncut" not in [m.group for m in parts.narrower(stock, "ct2-int8", ("units",))]
+
+
+def test_nothing_that_can_be_cut(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "narrower", lambda *_: [])
+    with refusing("c.pt", "heads, units"):
+        time_parts(model, "fairseq", folder=counted)
 
 
 def test_a_missing_engine_is_an_error_of_its_option(
