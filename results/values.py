@@ -404,6 +404,12 @@ def keys() -> dict[str, str]:
         "significant": after_holm("main", "test_bits"),
         "significant_256": after_holm("large", "valid_loss"),
         "diagonal_plain": interval(shared, ".3f"),
+        "diagonal_main": interval(
+            gain_of(
+                gains(of_width("main", SHARED, 32), of_width("main", SEPARATE, 128), "valid_bits")
+            ),
+            ".3f",
+        ),
         "separate_mean": f"{separate.mean:.3f}",
         "narrow_bleu": interval(bleu, "+.2f"),
         "narrow_chrf": interval(chrf, "+.2f"),
@@ -514,9 +520,9 @@ def decide() -> dict[str, str]:
 
 
 def four_heads_on_captions() -> Gain:
-    """Smoothed loss of eight heads of 16 minus that of four of 32, on captions."""
-    eight = by(load("heads")["groups"], "folder", "method")["trained", SEPARATE]
-    return gain_of(gains(eight, of_width("amd", SEPARATE, 128), "valid_loss"))
+    """Test loss of eight heads of 16 minus that of four of 32, on captions."""
+    eight = by(load("at_size")["trained"], "kind", "d")["8 heads of 16", 128]
+    return gain_of(gains(eight, of_width("main", SEPARATE, 128), "test_bits"))
 
 
 def four_heads_of_64() -> Gain:
