@@ -333,7 +333,7 @@ def test_steps_of_widths() -> None:
     for width, multiple, step in ((100, 16, 16), (128, 16, 16), (1000, 16, 32), (4096, 64, 128)):
         removals = Removals([*range(width)], [*map(float, range(width + 1))])
         work: Any = SimpleNamespace(removals=lambda _, found=removals: found)
-        block = FeedForward("encoder", 0, SimpleNamespace(fc1=nn.Linear(1, width)), "")
+        block = FeedForward("encoder", 0, SimpleNamespace(fc2=nn.Linear(width, 1)), "")
         offers = Units(multiple).offers(block, work)
         numbers = [len(offer.shape.units) for offer in offers]
         assert numbers[0] == width
