@@ -25,8 +25,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
@@ -150,28 +148,16 @@ def at_size(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tup
 def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
     """Models that ``--keep`` kept, after updates, and the trained model ``name`` after the same."""
     kind, _, share = record.method.rpartition("-")
-    names = {"model": name, "name": " ".join(kind.split("-")) or PLAIN, **start_bits(run)}
+    names: Row = {"model": name, "name": " ".join(kind.split("-")) or PLAIN}
     names |= {"test_bits": test_bits(run), "updates": record.train_updates}
     names |= {"share": float(share) if kind else 1.0}
     yield "tuned", names, ("model", "name", "share", "updates")
 
 
-def start_bits(run: Run) -> Row:
-    """The losses of the model that a training started from, on both sets."""
-    start = OmegaConf.select(run.config(), "checkpoint.finetune_from_model")
-    sets = {"start_bits": "valid", "start_test_bits": "test"} if start else {}
-    return {name: bits(Path(start), run, subset) for name, subset in sets.items()}
-
-
 def test_bits(run: Run) -> float:
     """The loss of a run's checkpoint on the test set."""
-    return bits(run.average, run, "test")
-
-
-def bits(checkpoint: Path, run: Run, subset: str) -> float:
-    """The loss of a checkpoint on a set of a run's data."""
-    model = open_model(checkpoint, data_folder(run.config()))
-    return round(mean_bits(model.model, samples(model, subset)), 5)
+    model = open_model(run.average, data_folder(run.config()))
+    return round(mean_bits(model.model, samples(model, "test")), 5)
 
 
 Names = Callable[[Run, Record, str], Iterator[tuple[str, Row, tuple[str, ...]]]]

@@ -53,6 +53,7 @@ from results.data import (
     load,
     long_rows,
     of_width,
+    shortly_tuned,
     signed,
     speedups,
 )
@@ -251,7 +252,7 @@ def shrunk() -> Rows:
 def shrunk_tuned() -> Rows:
     """Before and after updates; after them next to the trained model after the same updates."""
     yield ["what went", "left", "before the updates", "after them", "test, before", "test, after"]
-    tuned = by(by(load("shrink")["tuned"], "updates")[250], "name", "model")
+    tuned = by(shortly_tuned(), "name", "model")
     rows = by(load("shrink")["rows"], "model", "name", "share")
     for (name, model), [run] in tuned.items():
         if name == PLAIN:

@@ -49,6 +49,7 @@ from results.data import (
     load,
     narrow_keys,
     of_width,
+    shortly_tuned,
     signed,
     speedups,
 )
@@ -289,7 +290,7 @@ def rivals() -> dict[str, str]:
 @group
 def shrink() -> dict[str, str]:
     """Losses of fewer heads and feed-forward units (shrink.json, at_size.json)."""
-    tuned = by(by(load("shrink")["tuned"], "updates")[250], "name")
+    tuned = by(shortly_tuned(), "name")
     [control], [ours], [theirs] = (tuned[name] for name in (PLAIN, "heads and units", MASKS))
     model = by(load("shrink")["models"], "model")[control["model"]][0]
     plan, masks = (one["valid_bits"] - control["valid_bits"] for one in (ours, theirs))

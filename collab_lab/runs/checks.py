@@ -188,7 +188,7 @@ def check_alone(config: DictConfig) -> None:
             raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
     for name in OUTPUTS:
         path = OmegaConf.select(config, name)
-        if path and (Path(path).is_absolute() or os.path.normpath(path).startswith(os.pardir)):
+        if path and (Path(path).is_absolute() or os.pardir in Path(os.path.normpath(path)).parts):
             todo = "give a relative path without .., which is in the run's folder"
             raise UserError(f"all runs would write into {path}", name, todo)
 

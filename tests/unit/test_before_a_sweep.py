@@ -82,6 +82,11 @@ def test_a_training_is_one_process_with_a_name(
     assert len(names) == 2
 
 
+def test_a_folder_whose_name_begins_with_dots_is_the_runs_own(mine: Path) -> None:
+    (job,) = plan(mine, ["common.tensorboard_logdir=..boards"])
+    check_alone(job.config)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

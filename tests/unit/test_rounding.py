@@ -178,7 +178,7 @@ def test_initial_deviations(ours: HeadAttention, name: str, fans: int) -> None:
     ids=lambda x: type(x).__name__,
 )
 def test_initial_gains_of_keys_of_another_size(ours: HeadAttention) -> None:
-    """1, as in fairseq, for queries, too."""
+    """1, as in fairseq, also for queries."""
     for name in ("q_proj", "k_proj", "v_proj"):
         weight = ours.get_submodule(name).weight
         bound = math.sqrt(6 / sum(weight.shape))

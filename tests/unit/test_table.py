@@ -268,7 +268,7 @@ def trained_with(run: Path, **sections: dict[str, object]) -> None:
 
 
 def test_seeds_of_two_sweeps(tmp_path: Path) -> None:
-    """Each with its own rate, which no sweep varied; a model has options of other sections, too."""
+    """Each with its own rate, which no sweep varied; a model also has options of other sections."""
     rates = ({"lr": [0.002]}, {"lr": [0.0005]})
     for seed, rate in ((1, rates[0]), (2, rates[0]), (3, rates[1])):
         run = write_run(tmp_path / str(seed), "collab", 64, seed)
