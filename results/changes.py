@@ -51,8 +51,8 @@ KINDS: dict[str, NewHeads] = {
     "separate keys": NarrowerHeads(),
     "grouped query": GroupedQuery(),
 }
-#: Of equal shares, between all and none.
-STEPS = 64
+#: Of a block's units, between all and none.
+STEPS = 256
 LAYERS, HEADS = 6, 8
 
 
@@ -97,15 +97,16 @@ def converted(text: Text, to: str, parts: float, bits: int | None = None) -> Sma
 
 
 def equal_shares(text: Text, share: float) -> Smaller:
-    """The largest model with equal shares of heads and units in all layers.
+    """The largest model with equal shares of heads in all attentions, and of units in all blocks.
 
-    Of each attention and block the cheapest go first; what a layer loses does not depend on
-    its prices.
+    The number of heads is the nearest to the share; units make up for what its rounding adds or
+    takes away.  Of each attention and block the cheapest go first; what a layer loses does not
+    depend on its prices.
     """
     found, whole = text.found, whole_costs(text.model)
 
     def at(step: int) -> Plan:
-        return even_plan(found, 1 - step / STEPS)
+        return even_plan(found, share, 1 - step / STEPS)
 
     def fits(step: int) -> bool:
         small, _ = apply_cuts(found, at(step))
@@ -113,26 +114,27 @@ def equal_shares(text: Text, share: float) -> Smaller:
 
     step = bisect_left(range(STEPS), True, key=fits)
     if step == STEPS:
-        raise UserError(f"even one head and unit a layer leave more than {share}")
+        raise UserError(f"even one unit a block leaves more than {share}")
     return apply_plan(found, at(step))
 
 
-def even_plan(found: Evidence, left: float) -> Plan:
-    """A plan that keeps a share of each attention's heads and of each block's units."""
+def even_plan(found: Evidence, heads: float, units: float) -> Plan:
+    """A plan that keeps shares of each attention's heads and of each block's units."""
     model, prices = found.trained, {"heads": 0.0, "units": 0.0}
-    units = dict[FeedForward, list[int]]()
+    fewer = dict[FeedForward, list[int]]()
     retained = all_heads(model)
     for site in sites_of(model):
         removals = found.removals(site)
+        left = heads if isinstance(site, Attention) else units
         number = max(1, round(left * len(removals.order)))
         gone = removals.prices[len(removals.order) - number]
         if isinstance(site, Attention):
             retained[site.type][site.layer] = removals.retained(number)
             prices["heads"] += gone
         elif number < len(removals.order):
-            units[site] = removals.retained(number)
+            fewer[site] = removals.retained(number)
             prices["units"] += gone
-    return keeping(model, retained, units, prices)
+    return keeping(model, retained, fewer, prices)
 
 
 def latents(

@@ -122,6 +122,9 @@ def test_cuts(files: dict[str, Any]) -> None:
     masks = shrunk["masks by Fisher", 0.66]
     assert masks["price"] is None
     assert masks["shares"]["parameters"] <= 0.66 < masks["shares"]["parameters"] + 0.1
+    for share in rows.PARAMETERS:
+        left = shrunk["equal shares a layer", share]["shares"]["parameters"]
+        assert left <= share < left + 0.01
     assert files["shrink"]["models"][0]["parameters"] > 0
     svd = by_names(files["at_size"]["rows"], "name", "share")["latents by SVD", 0.25]
     assert sum(svd["sizes"].values()) == 32, "a quarter of the numbers of four attentions"
