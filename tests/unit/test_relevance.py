@@ -18,7 +18,7 @@ from collab_lab.heads import relevance
 from collab_lab.heads.attention_weights import head_outputs
 from collab_lab.heads.importance import importance, mask_derivatives
 from collab_lab.heads.relevance import Relevance, shared_relevance
-from collab_lab.metrics.loss import cross_entropy, predicted, summed_loss
+from collab_lab.metrics.loss import cross_entropy, predicted, sampled_loss, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
@@ -182,6 +182,18 @@ def test_the_loss_of_an_adaptive_softmax_is_that_of_its_probabilities() -> None:
         expected = functional.nll_loss(*flat, ignore_index=1, reduction="none").view(2, 4).sum(1)
         torch.testing.assert_close(found, expected.detach())
         torch.testing.assert_close(summed_loss(model, batch).detach(), expected.sum().detach())
+
+
+@pytest.mark.parametrize("options", [{}, {"adaptive_softmax_cutoff": "8,16"}])
+def test_drawn_labels_come_with_the_loss_of_the_targets(options: dict[str, Any]) -> None:
+    model = language_model("transformer_lm_headsize_n", dropout=0.0, **options).eval()
+    net_input = {"src_tokens": torch.tensor([[2, 5, 6, 7], [2, 9, 1, 1]])}
+    batch = {"net_input": net_input, "target": torch.tensor([[5, 6, 19, 2], [9, 2, 1, 1]])}
+    expected = summed_loss(model, batch)
+    for seed in (1, 2):
+        drawn, found = sampled_loss(model, batch, torch.Generator().manual_seed(seed))
+        assert found == pytest.approx(float(expected))
+        assert drawn.requires_grad and float(drawn) != pytest.approx(found)
 
 
 @pytest.mark.parametrize("options", [{}, {"adaptive_softmax_cutoff": "8,16"}])
