@@ -114,6 +114,8 @@ def main(argv: Sequence[str]) -> int:
     say_if_unlearnt(trained, "an engine makes up the beginning, unless that is given")
     if args.format == "fairseq" and (task := model.own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
+    if args.format != "fairseq" and (line := model.cut_tags(trained)):
+        print(f"warning: {line}")
     if args.format == "onnx":
         return check_onnx(trained, args)
     if args.format in model.FILLED and (line := model.filled_blocks(trained)):

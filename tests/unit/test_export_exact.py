@@ -135,6 +135,17 @@ def test_words_that_engines_find_elsewhere(word: str, at: int, stock: Path, tmp_
         run(stock, data, "--format=ct2", "--out", tmp_path / "out")
 
 
+def test_tags_that_are_no_subwords_are_said(
+    stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(STORED, data := tmp_path / "data")
+    for path in data.glob("dict.*"):
+        path.write_text("\n".join([*path.read_text().splitlines()[:-1], "<2de> 1\n"]))
+    (data / "code").write_text("#version: 0.2\na b\n")
+    run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+    assert "warning: the dictionary has tags (<2de>) that code cuts" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("word", ["<blank>", "<s>", "</s>", "<unk>", "new"])
 def test_ctranslate2_reads_each_token_as_fairseq_does(word: str, tmp_path: Path) -> None:
     """Symbols within a text, and words that the dictionary lacks (fairseq masks padding)."""
