@@ -34,6 +34,7 @@ MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scr
 LONGEST_FOR_TRAINING = 4 * MOST_CHARACTERS  # bytes
 SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
+_OF_FASTBPE = "of fastBPE's codes, keep two columns, below a first line `#version: 0.2`"
 #: What sentencepiece writes for a blank.
 BLANK = "\u2581"
 #: White space other than a blank, at which fairseq also splits a line into words: models read it as
@@ -174,8 +175,13 @@ def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
         with codes.open(encoding="utf-8", newline="\n") as stream:
             bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
     except (SystemExit, ValueError) as error:  # subword-nmt exits at a line that is not a merge
-        todo = "learn them again, or give a file that subword-nmt wrote"
+        todo = f"learn them again, or give a file that subword-nmt wrote; {_OF_FASTBPE}"
         raise UserError("is not a file of BPE codes", codes, todo) from error
+    merges = codes.read_text("utf-8")
+    # subword-nmt's first version writes </w> by itself, and reads so what has no first line
+    if not are_codes(codes) and "</w>" in merges and " </w>" not in merges:
+        problem = "would cut the ends of words into characters: its first line does not say how"
+        raise UserError(problem, codes, _OF_FASTBPE)
     return lambda line: bpe.segment(_with_blanks(line))
 
 
