@@ -12,7 +12,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -333,17 +332,25 @@ def vocabulary(trained: Trained) -> Vocabulary:
     return Vocabulary(*langs, *sides, found, *tags)
 
 
-def cut_tags(trained: Trained) -> str | None:
-    """Text about tags of the source dictionary that no segmented line has; None without any."""
+def cut_tags(trained: Trained, reads_codes: bool = False) -> str | None:
+    """Text about tags of the source dictionary that no segmented line has; None without any.
+
+    Args:
+        reads_codes: whether the export splits lines by BPE codes, if the data folder has them.
+    """
     if trained.is_language_model or trained.cfg.task._name != "translation":
         return None
     symbols = trained.task.source_dictionary.symbols
     folder = Path(split_paths(trained.cfg.task.data)[0])
     model, codes = folder / SUBWORDS, folder / subwords.CODES
-    if model.is_file():  # also one with bytes, which engines can join
-        processor = SentencePieceProcessor(model_file=str(model))
-        return subwords.cut_tags(symbols, partial(processor.encode, out_type=str), model.name)
-    if codes.is_file():
+    if model.is_file():
+
+        def pieces(tag: str) -> list[str]:  # also of a model with bytes, which engines can join
+            processor = SentencePieceProcessor(model_file=str(model))
+            return list(processor.encode(tag, out_type=str))
+
+        return subwords.cut_tags(symbols, pieces, model.name)
+    if reads_codes and codes.is_file():
         return subwords.cut_tags(symbols, subwords.units_of(codes), codes.name)
     return None
 
