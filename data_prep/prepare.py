@@ -118,7 +118,7 @@ def _build(
     reports = check_sets(files, kept, allowed_loss, blank_lines=bool(corpus.documents))
     texts = files if corpus.archives else raw
     warnings = [*suspicions(texts, corpus.languages)]
-    _segment(corpus, texts, reports, folder)
+    warnings += _segment(corpus, texts, reports, folder)
     _clean(corpus, reports, folder)
     _join(corpus, texts, reports, folder)
     print("binarising ...", flush=True)
@@ -147,14 +147,14 @@ def _build(
 
 def _segment(
     corpus: Corpus, texts: Mapping[str, Pair], reports: Mapping[str, SetReport], folder: Path
-) -> None:
-    """Write every set in subwords to ``folder``."""
+) -> list[str]:
+    """Write every set in subwords to ``folder``; return warnings."""
     segmented = {split: pair_in(folder, split, corpus.languages) for split in texts}
     if corpus.segmented:
         for split, pair in texts.items():
             for source, target in zip(pair, segmented[split], strict=True):
                 shutil.copyfile(source, target)
-        return
+        return []
     is_bpe = corpus.subwords == SUBWORD_NMT
     breaks = [BREAK] if corpus.documents else []
     model = folder / corpus.model
@@ -176,6 +176,10 @@ def _segment(
             drop=drop, symbols={*subwords.SYMBOLS, *breaks},
             mark=subwords.SEPARATOR if is_bpe else "",
         )  # fmt: skip
+    if not corpus.like:
+        return []
+    known = (row.split(" ")[0] for row in lines_of(corpus.reused[1]))  # of the source
+    return [*filter(None, [subwords.cut_tags(known, segment, model.name)])]
 
 
 def _clean(corpus: Corpus, reports: Mapping[str, SetReport], folder: Path) -> None:

@@ -14,7 +14,7 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -34,6 +34,7 @@ MODEL, CODES = "spm.model", "code"  # the latter's name is that of fairseq's scr
 LONGEST_FOR_TRAINING = 4 * MOST_CHARACTERS  # bytes
 SEPARATOR = "@@"
 NO_PIECES = "empty after normalisation"
+_OF_FASTBPE = "of fastBPE's codes, keep two columns, below a first line `#version: 0.2`"
 #: What sentencepiece writes for a blank.
 BLANK = "\u2581"
 #: White space other than a blank, at which fairseq also splits a line into words: models read it as
@@ -43,6 +44,10 @@ WHITE_SPACE = [
 ]
 #: The symbols that fairseq's dictionaries begin with; fairseq reads equal words as symbols.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
+
+#: Symbols with which texts of many languages say which one is wanted.
+_TAG = re.compile(r"<[^<>\s]+>|>>[^<>\s]+<<|__\w+__|\[\w+\]|[a-z]{2,3}_[A-Z]\w+")
+_NO_TAGS = SYMBOLS | {BREAK, "<mask>"}
 
 
 # ---- sentencepiece -------------------------------------------------------------------------------
@@ -170,8 +175,13 @@ def segmenter(codes: Path, whole: Sequence[str] = ()) -> Callable[[str], str]:
         with codes.open(encoding="utf-8", newline="\n") as stream:
             bpe = BPE(stream, separator=SEPARATOR, glossaries=list(whole))
     except (SystemExit, ValueError) as error:  # subword-nmt exits at a line that is not a merge
-        todo = "learn them again, or give a file that subword-nmt wrote"
+        todo = f"learn them again, or give a file that subword-nmt wrote; {_OF_FASTBPE}"
         raise UserError("is not a file of BPE codes", codes, todo) from error
+    merges = codes.read_text("utf-8")
+    # subword-nmt's first version writes </w> by itself, and reads so what has no first line
+    if not are_codes(codes) and "</w>" in merges and " </w>" not in merges:
+        problem = "would cut the ends of words into characters: its first line does not say how"
+        raise UserError(problem, codes, _OF_FASTBPE)
     return lambda line: bpe.segment(_with_blanks(line))
 
 
@@ -206,6 +216,27 @@ def by_sentence(segment: Callable[[str], list[str]]) -> Callable[[str], list[str
         return [*first, *(unit for sentence in others for unit in (BREAK, *sentence))]
 
     return segment_document
+
+
+def cut_tags(symbols: Iterable[str], segment: Callable[[str], list[str]], model: str) -> str | None:
+    """Text about tags of a dictionary that are no subwords; None if there are none.
+
+    They were put before the subwords of each line, so that no segmented text has them.
+
+    Args:
+        symbols: words of the dictionary
+        segment: function that splits a line into subwords
+        model: name of the file with the subwords
+    """
+    tags = [word for word in symbols if _TAG.fullmatch(word) and word not in _NO_TAGS]
+    if not (cut := [tag for tag in tags if tag not in segment(tag)]):
+        return None
+    named = ", ".join(cut[:3]) + (", ..." if len(cut) > 3 else "")
+    return (
+        f"the dictionary has tags ({named}) that {model} cuts into subwords, so that lines of text "
+        "have none: put them before the subwords, as in the training, and give the lines to "
+        "fairseq's own commands or to CTranslate2"
+    )
 
 
 def rejoined(units: Sequence[str], mark: str = "") -> str:

@@ -101,10 +101,12 @@ def main(argv: Sequence[str]) -> int:
         number = -(-args.check // len(checked))
         # A missing set fails at once.
         sources = [(one, check.sources_to_check(one, number)) for one in checked]
+    is_onnx = args.format == "onnx"
+    tags = model.cut_tags(trained, reads_codes=is_onnx) if args.format != "fairseq" else None
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
             model.write(trained, folder)
-        elif args.format == "onnx":
+        elif is_onnx:
             import_module("collab_lab.export.onnx").export(trained, folder, args.int8)
         else:  # with packages that may be missing
             import_module(f"collab_lab.export.{args.format}").export(trained, folder)
@@ -114,7 +116,9 @@ def main(argv: Sequence[str]) -> int:
     say_if_unlearnt(trained, "an engine makes up the beginning, unless that is given")
     if args.format == "fairseq" and (task := model.own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
-    if args.format == "onnx":
+    if tags:
+        print(f"warning: {tags}")
+    if is_onnx:
         return check_onnx(trained, args)
     if args.format in model.FILLED and (line := model.filled_blocks(trained)):
         print(line)

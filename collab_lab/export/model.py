@@ -20,6 +20,7 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks import TASK_REGISTRY, setup_task
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -31,6 +32,7 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.from_options import build_from_options, load_weights
 from collab_lab.trained.rebuilt import finish_problems, weights_of
+from data_prep import subwords
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL
 from fairseq_collab.models.layers import is_copy
@@ -41,7 +43,7 @@ _ELSE = "--format ct2 supports heads of any size"
 #: fairseq's task for one model of many languages.
 _MULTILINGUAL = "translation_multi_simple_epoch"
 #: The subword model of a data folder.
-SUBWORDS = "spm.model"
+SUBWORDS = subwords.MODEL
 #: Formats with one size of everything, for which zeros fill up smaller models.
 FILLED = ("fairseq", "hf")
 #: The weights of an engine's transformer by fairseq's names, and state that is none.
@@ -322,12 +324,35 @@ def vocabulary(trained: Trained) -> Vocabulary:
     for words, lang in zip(sides, langs, strict=True):
         # fairseq finds the last of equal words, engines another (``#fairseq:overwrite``).
         if twice := [word for word, number in Counter(words.symbols).items() if number > 1]:
-            path = folder / f"dict.{lang}.txt" if lang else folder
-            raise UserError(f"has the symbol {twice[0]!r} twice: no exact export", path)
-    subwords = folder / SUBWORDS
-    found = subwords if subwords.is_file() and all(langs) else None
+            where = folder / f"dict.{lang}.txt" if lang else folder
+            raise UserError(f"has the symbol {twice[0]!r} twice: no exact export", where)
+    path = folder / SUBWORDS
+    found = path if path.is_file() and all(langs) else None
     tags = language_tags(trained) if name == _MULTILINGUAL else (None, None)
     return Vocabulary(*langs, *sides, found, *tags)
+
+
+def cut_tags(trained: Trained, reads_codes: bool = False) -> str | None:
+    """Text about tags of the source dictionary that no segmented line has; None without any.
+
+    Args:
+        reads_codes: whether the export splits lines by BPE codes, if the data folder has them.
+    """
+    if trained.is_language_model or trained.cfg.task._name != "translation":
+        return None
+    symbols = trained.task.source_dictionary.symbols
+    folder = Path(split_paths(trained.cfg.task.data)[0])
+    model, codes = folder / SUBWORDS, folder / subwords.CODES
+    if model.is_file():
+
+        def pieces(tag: str) -> list[str]:  # also of a model with bytes, which engines can join
+            processor = SentencePieceProcessor(model_file=str(model))
+            return list(processor.encode(tag, out_type=str))
+
+        return subwords.cut_tags(symbols, pieces, model.name)
+    if reads_codes and codes.is_file():
+        return subwords.cut_tags(symbols, subwords.units_of(codes), codes.name)
+    return None
 
 
 def language_tags(trained: Trained) -> tuple[str | None, str | None]:

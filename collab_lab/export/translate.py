@@ -17,6 +17,7 @@ Shapes: B sentences, beam hypotheses of each, S source tokens, N slots, c candid
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
@@ -248,7 +249,8 @@ class Translator:
         scores[:, 0] = 0  # in the first step all beams are equal
         places, ended = np.arange(len(sources)), [list[Hypothesis]() for _ in sources]
         for t in range(limits.max() + 1):
-            start = forced[:, min(t, forced.shape[1] - 1)][:, None]  # -1: the search is free
+            start = forced[:, min(t, forced.shape[1] - 1)]  # -1: the search is free
+            start = np.where(limits[places] <= t, -1, start)[:, None]  # a longer prefix is cut
             asked = np.stack(np.broadcast_arrays(eos, unk, np.maximum(start, 0)), -1)
             asked = np.broadcast_to(asked, (len(places), beam, 3))
             best, best_words, own = state.run(words, t, asked)
@@ -416,6 +418,18 @@ def read_lines(stream: Any) -> Iterator[str | None]:
             yield None
 
 
+def read_prefixes(path: Path, number: int) -> list[str]:
+    """Read one prefix for each of a number of lines; InputError if the file has others."""
+    with path.open("rb") as stream:
+        prefixes = [*read_lines(stream)]
+    if len(prefixes) != number:
+        problem = f"has {len(prefixes)} lines and the text {number}; give one prefix per line"
+        raise InputError(f"{path}: {problem}")
+    if None in prefixes:
+        raise InputError(f"{path}: line {prefixes.index(None) + 1} is not UTF-8")
+    return [prefix or "" for prefix in prefixes]
+
+
 def show_progress(done: int, total: int) -> None:
     """Show a progress bar on standard error, if that is a terminal."""
     if sys.stderr.isatty() and total > WINDOW:
@@ -470,14 +484,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     beam, batch, file = (options.pop(name) for name in ("beam", "batch", "prefixes"))
     if not 1 <= nbest <= beam or batch < 1:
         parser.error("--nbest has to be from 1 to --beam, and --batch at least 1")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file on Windows has another encoding
+        sys.stdout.reconfigure(encoding="utf-8")
     failed, at_limit = 0, list[bool]()
     try:
         model = Translator(Path(__file__).parent, threads)
         lines = list(read_lines(sys.stdin.buffer))
         model.say_if_untokenised(lines)
-        prefixes = [""] * len(lines) if file is None else file.read_text("utf-8").split("\n")
-        if len(prefixes) < len(lines):
-            raise InputError(f"{file}: has fewer lines than the text; give one prefix per line")
+        prefixes = [""] * len(lines) if file is None else read_prefixes(file, len(lines))
         for start in range(0, len(lines), WINDOW * batch):
             window = lines[start : start + WINDOW * batch]
 

@@ -24,7 +24,7 @@ from collab_lab.trained.checkpoint import (
     say_if_unlearnt,
 )
 from collab_lab.trained.sentences import to_device
-from data_prep.subwords import CODES, MODEL, by_sentence, pieces_of, units_of
+from data_prep.subwords import CODES, MODEL, by_sentence, cut_tags, pieces_of, units_of
 
 #: fairseq's name of the subwords of tokenised text.
 SUBWORD_NMT = "subword_nmt"
@@ -57,6 +57,10 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     check_direction(model.cfg.task, model.path, todo)
     task, words = model.task, model.task.source_dictionary
     segment, joined_by = _subwords(Path(model.cfg.task.data.split(":")[0]))
+    if model.cfg.task._name == "translation":  # others may put tags of their own there
+        file = MODEL if joined_by == "sentencepiece" else CODES
+        if line := cut_tags(words.symbols, segment, file):
+            say(f"warning: {line}")
     segment = by_sentence(segment)
     if joined_by == SUBWORD_NMT and are_of_other_tokens(sentences, words.symbols):
         say(

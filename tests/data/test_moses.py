@@ -257,3 +257,23 @@ def test_codes_that_are_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "codes").write_bytes(content)
     with refusing(str(tmp_path / "codes")):
         segmenter(tmp_path / "codes")
+
+
+@pytest.mark.parametrize(
+    ("content", "is_read"),
+    [
+        ("#version: 0.2\ne n</w>\n", True),
+        ("e n\nen </w>\n", True),  # of subword-nmt's first version
+        ("e n\n", True),  # no end of a word
+        ("e n</w>\n", False),
+        ("e n</w> 1234\n", False),
+    ],
+)
+def test_codes_of_fastbpe_need_a_first_line(content: str, is_read: bool, tmp_path: Path) -> None:
+    """subword-nmt would read them, and no word would keep its end: e@@ n."""
+    (codes := tmp_path / "code").write_text(content)
+    if is_read:
+        assert segmenter(codes)("en") == "en"
+    else:
+        with refusing(str(codes), "fastBPE", "#version: 0.2"):
+            segmenter(codes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -130,6 +131,40 @@ def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(model.getvalue())
     with refusing(str(tmp_path / "model"), "bytes"):
         subwords.pieces_of(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("symbol", "is_cut"),
+    [
+        ("<2de>", True),
+        ("__de__", True),
+        (">>deu<<", True),
+        ("[de_DE]", True),
+        ("de_DE", True),
+        ("<2en>", False),  # whole in text
+        ("<break>", False),
+        ("<unk>", False),
+        ("@-@", False),
+        ("\u2581<b>", False),
+        ("x_1", False),
+    ],
+)
+def test_tags_that_subwords_cut_are_said(symbol: str, is_cut: bool) -> None:
+    def segment(line: str) -> list[str]:
+        return ["\u2581", line] if line == "<2en>" else ["\u2581", *line]
+
+    said = subwords.cut_tags(["a", symbol], segment, "spm.model")
+    assert (said is not None and symbol in said) == is_cut
+
+
+@pytest.mark.usefixtures("no_fairseq")
+def test_tags_of_another_folder_are_said(prepared: Path, corpus: Path, tmp_path: Path) -> None:
+    like = shutil.copytree(prepared, tmp_path / "like")
+    with (like / "dict.en.txt").open("a") as file:
+        file.write("<2de> 1\n")
+    for folder, number in ((like, 1), (prepared, 0)):
+        out = prepare_text(corpus, tmp_path / f"out{number}", like=folder)
+        assert sum("<2de>" in warning for warning in manifest(out)["warnings"]) == number
 
 
 @pytest.mark.parametrize(

@@ -267,16 +267,18 @@ def test_another_translation_fails_the_check_unless_the_cache_is_rounded(
     assert not onnx_check.compare(trained, tmp_path, 3)[1]
 
 
-def test_translations_start_with_prefixes(tmp_path: Path) -> None:
-    """Of several lengths, none among them."""
+@pytest.mark.parametrize("longest", [LONGEST, 2])
+def test_translations_start_with_prefixes(longest: int, tmp_path: Path) -> None:
+    """Of several lengths, none among them; one that is longer than translations may be is cut."""
     trained, lines = opened(tmp_path, LATENT, latent_dim=6), sources(4)
     prefixes = [[5], [], [7, 3, 9], [4, 4]]
     ours = program(trained, tmp_path).search(
-        lines, BEAM, prefixes=prefixes, max_len_a=0, max_len_b=LONGEST
+        lines, BEAM, prefixes=prefixes, max_len_a=0, max_len_b=longest
     )
     padded = data_utils.collate_tokens([torch.tensor(p).long() for p in prefixes], 1)
-    check_equal(ours, by_fairseq(trained, lines, prefix_tokens=padded))
-    assert all(h.tokens[: len(p)] == p for p, of in zip(prefixes, ours, strict=True) for h in of)
+    check_equal(ours, by_fairseq(trained, lines, prefix_tokens=padded, max_len_b=longest))
+    starts = [prefix[:longest] for prefix in prefixes]
+    assert all(h.tokens[: len(p)] == p for p, of in zip(starts, ours, strict=True) for h in of)
 
 
 def test_slots_that_no_beam_sees_are_dropped(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torch import nn, ones, tensor
 from toy_reparametrize import TARGET, converted
 from toy_reparametrize import check as check_source
 from unit.test_checkpoint import STORED, edited
-from unit.test_export import SENTENCES, opened, run
+from unit.test_export import SENTENCES, opened, run, subwords_in
 
 from collab_lab import open_model
 from collab_lab.cli import export
@@ -133,6 +133,18 @@ def test_words_that_engines_find_elsewhere(word: str, at: int, stock: Path, tmp_
         path.write_text("\n".join(lines) + "\n")
     with refusing(str(data / "dict.en.txt"), f"{word!r} twice"):
         run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+
+
+def test_tags_that_are_no_subwords_are_said(
+    stock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(STORED, data := tmp_path / "data")
+    for path in data.glob("dict.*"):
+        path.write_text("\n".join([*path.read_text().splitlines()[:-1], "<2de> 1\n"]))
+    subwords_in(tmp_path / "subwords")
+    shutil.copy(tmp_path / "subwords" / "spm.model", data)
+    run(stock, data, "--format=ct2", "--out", tmp_path / "out")
+    assert "warning: the dictionary has tags (<2de>) that spm.model cuts" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("word", ["<blank>", "<s>", "</s>", "<unk>", "new"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -444,3 +445,26 @@ def test_a_byte_order_mark_is_no_word() -> None:
     """Editors of Windows begin a file with it; elsewhere in a file it is text, as in fairseq."""
     rows = [b"\xef\xbb\xbfa dog\r\n", b"\xff\n", b"\xef\xbb\xbfcats"]
     assert [*exported_program.read_lines(rows)] == ["a dog", None, "\ufeffcats"]
+
+
+def test_prefixes_belong_to_lines(tmp_path: Path) -> None:
+    (path := tmp_path / "starts").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb")
+    assert exported_program.read_prefixes(path, 3) == ["a", "", "b"]
+    for number in (2, 4):
+        with pytest.raises(InputError, match=f"has 3 lines and the text {number}"):
+            exported_program.read_prefixes(path, number)
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(InputError, match="line 2 is not UTF-8"):
+        exported_program.read_prefixes(path, 2)
+
+
+def test_output_is_utf_8_like_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file on Windows would have the encoding of its language."""
+    found = [[exported_program.Hypothesis(0, [], "é", False)]]
+    model = Namespace(translate=lambda *_, **__: found, say_if_untokenised=lambda _: None)
+    monkeypatch.setattr(exported_program, "Translator", lambda *_: model)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"e\n")))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written := io.BytesIO(), "cp1252"))
+    assert exported_program.main([]) == 0
+    sys.stdout.flush()
+    assert written.getvalue().decode("utf-8").strip() == "é"

@@ -19,6 +19,7 @@ from toy_language_models import language_model
 
 from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
+from collab_lab.export.model import cut_tags
 from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import BEAM, longest, words_of
 from collab_lab.metrics.generate import translate as of_batches
@@ -68,6 +69,22 @@ def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.M
     monkeypatch.setitem(words.indices, "<break>", words.index(word))
     translate(model, ["w1 <break> w2", "w1<break>w2", " w1 <break>  w2 "])
     assert given == [f"w1 {word} w2"] * 3
+
+
+def test_tags_that_the_codes_cut_are_said(
+    model: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stood before the subwords of each source, so that no segmented text has them."""
+    words = model.task.source_dictionary
+    assert cut_tags(model, reads_codes=True) is None
+    monkeypatch.setattr(words, "symbols", [*words.symbols[:-1], "<2de>"])
+    assert cut_tags(model) is None  # such an export leaves the codes alone
+    found = cut_tags(model, reads_codes=True)
+    assert found is not None
+    translate(model, [words.symbols[10]], beam=1)
+    assert f"warning: {found}" in capsys.readouterr().err
+    monkeypatch.setitem(model.cfg.task, "_name", "another")  # which may put them there itself
+    assert cut_tags(model, reads_codes=True) is None
 
 
 @pytest.mark.slow
