@@ -135,6 +135,17 @@ class Translator:
             todo = "was trained on tokens: tokenise the lines as its training text was"
             print(f"translate: warning: {problem} {todo}", file=sys.stderr)
 
+    def say_if_unknown(self, lines: Sequence[str | None]) -> None:
+        """Warn of pieces that the dictionary lacks."""
+        firsts = (
+            next((piece for piece in self.pieces(line or "") if piece not in self.sources), None)
+            for line in lines
+        )
+        if unknown := [piece for piece in firsts if piece is not None]:
+            problem = f"{len(unknown)} of {len(lines)} lines have subwords that the dictionary"
+            todo = f"lacks, which the model reads as <unk>; the first is {unknown[0]!r}"
+            print(f"translate: warning: {problem} {todo}", file=sys.stderr)
+
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line; sentences of a document are split one by one, as for training."""
         sentences = line.split(BREAK) if BREAK in self.sources else [line]
@@ -390,9 +401,13 @@ _HERE: list[Translator] = []
 
 def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: Any) -> list[str]:
     """The best translation of each line, by the model in the folder of this file."""
+    if isinstance(lines, str):
+        raise InputError("`lines` is one text; give a list of texts")
     if not _HERE:
         _HERE.append(Translator(Path(__file__).parent))
+    lines = [*lines]  # a generator ends
     _HERE[0].say_if_untokenised(lines)
+    _HERE[0].say_if_unknown(lines)
     found = [hypotheses[0] for hypotheses in _HERE[0].translate(lines, beam, batch, **search)]
     say_how_many_are_cut([hypothesis.at_limit for hypothesis in found])
     return [hypothesis.text for hypothesis in found]
@@ -414,6 +429,18 @@ def read_lines(stream: Any) -> Iterator[str | None]:
             yield row.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             yield None
+
+
+def read_prefixes(path: Path, number: int) -> list[str]:
+    """The lines of a file with as many lines as the text."""
+    with path.open("rb") as stream:
+        found = list(read_lines(stream))
+    if len(found) != number:
+        counted = f"has {len(found)} lines, but the text has {number}"
+        raise InputError(f"{path}: {counted}; give one prefix per line, which may be empty")
+    if None in found:
+        raise InputError(f"{path}: line {found.index(None) + 1} is not UTF-8; convert the file")
+    return [line or "" for line in found]
 
 
 def show_progress(done: int, total: int) -> None:
@@ -475,9 +502,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = Translator(Path(__file__).parent, threads)
         lines = list(read_lines(sys.stdin.buffer))
         model.say_if_untokenised(lines)
-        prefixes = [""] * len(lines) if file is None else file.read_text("utf-8").split("\n")
-        if len(prefixes) < len(lines):
-            raise InputError(f"{file}: has fewer lines than the text; give one prefix per line")
+        model.say_if_unknown(lines)
+        prefixes = [""] * len(lines) if file is None else read_prefixes(file, len(lines))
         for start in range(0, len(lines), WINDOW * batch):
             window = lines[start : start + WINDOW * batch]
 
@@ -496,7 +522,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     score = f"{hypothesis.score:.4f}\t" if scores else ""
                     print(f"{score}{hypothesis.text}")
                 if not hypotheses:
-                    print()
+                    print("\n" * nbest, end="")
             show_progress(start + len(window), len(lines))
         say_how_many_are_cut(at_limit)
     except (InputError, OSError) as error:
