@@ -47,7 +47,7 @@ REPLACEMENT = "\ufffd"
 #: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), Moses' split hyphens, and the
 #: brackets of the Penn Treebank, often lower-cased.
 ESCAPE = re.compile(
-    r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
+    r"&(?:[A-Za-z][A-Za-z0-9]+|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
 )
 #: The end of a sentence whose last mark is still at its word; tokenisers split it off.
 ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")

@@ -133,7 +133,7 @@ def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "escape", ["&apos;", "&#39;", "&nbsp;", "&#x2019;", "@-@", "-LRB-", "-rsb-"]
+    "escape", ["&apos;", "&#39;", "&nbsp;", "&frac12;", "&#x2019;", "@-@", "-LRB-", "-rsb-"]
 )
 def test_escapes_are_said(escape: str, tmp_path: Path) -> None:
     texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
