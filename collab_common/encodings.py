@@ -5,19 +5,49 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-# the characters of Windows-1252 as those of Latin-1 with the same byte; five bytes have none
-_AS_LATIN_1 = {
-    ord(char): byte
-    for byte in range(0x80, 0xA0)
-    if (char := bytes([byte]).decode("cp1252", "ignore"))
+#: Encodings in which programs of Windows and its consoles read UTF-8 by mistake, each with the
+#: characters that show it in a short run: misread letters begin with them, and hardly any other
+#: run of characters does.
+_READ_IN = {
+    "cp1252": "ÂÃâ",
+    "cp1250": "Ĺ",
+    "cp1251": "",
+    "cp1253": "",
+    "cp1256": "",
+    "cp437": "├",
+    "cp850": "├",
+    "cp866": "",
 }
-_NOT_ASCII = re.compile("[\x80-\xff]+")
+#: The length of a run that shows UTF-8 whatever it begins with: two or three letters.
+_LONG = 6
+
+
+def _misread_in(encoding: str, starts: str) -> str:
+    """A pattern of UTF-8 that was read in an encoding; control characters stand for its gaps."""
+    letters = {byte: bytes([byte]).decode(encoding, "ignore") for byte in range(0x80, 0x100)}
+    letters |= {byte: letters[byte] + chr(byte) for byte in range(0x80, 0xA0)}
+
+    def any_of(first: int, last: int) -> str:
+        return f"[{re.escape(''.join(letters[byte] for byte in range(first, last + 1)))}]"
+
+    more, high = any_of(0x80, 0xBF), any_of(0x80, 0xFF)
+    letter = "|".join(
+        f"{any_of(first, last)}{more}{{{number}}}"
+        for first, last, number in ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3))
+    )
+    shows = "|".join([*starts, f"{high}{{{_LONG}}}"])
+    return f"(?<!{high})(?={shows})(?:{letter})+(?!{high})"
+
+
+_MISREAD = re.compile(  # most lines have no two such characters side by side
+    rf"(?=[^\x00-\x7f]{{2}})(?:{'|'.join(_misread_in(*item) for item in _READ_IN.items())})"
+)
 #: What a program writes for bytes that it could not read.
 REPLACEMENT = "\ufffd"
 #: Escapes of Moses' tokenizer (&apos;) and of HTML (&#39;, &nbsp;), Moses' split hyphens, and the
 #: brackets of the Penn Treebank, often lower-cased.
 ESCAPE = re.compile(
-    r"&(?:[A-Za-z]{2,}|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
+    r"&(?:[A-Za-z][A-Za-z0-9]+|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
 )
 #: The end of a sentence whose last mark is still at its word; tokenisers split it off.
 ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
@@ -40,18 +70,9 @@ def are_of_other_tokens(lines: Sequence[str], vocabulary: Collection[str]) -> bo
 
 
 def is_misread(line: str) -> bool:
-    """Return whether a line has UTF-8 that was read as Latin-1 or Windows-1252, such as Ã¤ for ä.
+    """Whether a line has UTF-8 that was read in another encoding, such as Ã¤ or ├ñ for ä.
 
-    A pair of characters counts only if it begins with Â or Ã, because «CAFÉ» ends with another
-    pair.
+    A short run counts only if it begins with a character of :data:`_READ_IN`, because «CAFÉ» and
+    “…allé…” end with others.
     """
-    if line.isascii():
-        return False
-    for run in _NOT_ASCII.findall(line.translate(_AS_LATIN_1)):
-        try:
-            run.encode("latin-1").decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        if len(run) > 2 or run[0] in "ÂÃ":
-            return True
-    return False
+    return not line.isascii() and bool(_MISREAD.search(line))

@@ -37,7 +37,7 @@ _TODO = {
     UTF8: "with its encoding, convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
     NUL: r"unless the text is UTF-16, remove it: tr -d '\0' < FILE > NEW",
     RETURN: r"remove it: sed -i 's/\r$//; s/\r/ /g' FILE",
-    BOM: r"remove it: sed -i '1s/^\xEF\xBB\xBF//' FILE",
+    BOM: r"remove it: sed -i 's/^\xEF\xBB\xBF//' FILE",
 }
 _CORRECT = "correct the line; lines of validation and test sets are never dropped"
 # everything at which Python's str.splitlines() ends a line, and NUL
@@ -159,13 +159,13 @@ class SetReport:
 HeldOut = dict[bytes, dict[str, SetReport]]
 
 
-def inspect(line: bytes, opens_file: bool = False) -> tuple[str, str]:
+def inspect(line: bytes) -> tuple[str, str]:
     """Return the fault of a line ("" if it has none), and a detail of the fault."""
     try:
         text = line.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         return UTF8, f"byte 0x{line[error.start]:02X} at byte {error.start + 1}"
-    if opens_file and text.startswith("\ufeff"):
+    if text.startswith("\ufeff"):  # of the file, or of one of those that it was joined from
         return BOM, ""
     if control := _CONTROL.search(text):
         kind = {"\r": RETURN, "\0": NUL}.get(control[0], SEPARATOR)
@@ -223,7 +223,7 @@ def check_set(
                 report.mark_unread(number)
                 continue
             report.read += 1
-            inspected = [inspect(row, number == 1) for row in rows]
+            inspected = [inspect(row) for row in rows]
             if faulty := [side for side in (0, 1) if inspected[side][0] in faults]:
                 fault, detail = inspected[faulty[0]]
                 location = f"{text[faulty[0]]}:{number}"

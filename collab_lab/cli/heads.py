@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab_common.command import not_negative
+from collab_common.encodings import are_of_other_tokens
 from collab_common.errors import UserError
 from collab_common.files import sha256, write_contents
+from collab_common.folder import manifest
+from collab_common.progress import say
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
@@ -107,8 +110,21 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
         return chosen
     if args.conllu is not None:
         segment = segmenter(args.data, model.cfg.task.source_lang, args.subwords)
-        gold = [align(sentence, segment) for sentence in trees.read(args.conllu)]
+        sentences = trees.read(args.conllu)
+        say_if_untokenised(model, args.data, [sentence.text for sentence in sentences])
+        gold = [align(sentence, segment) for sentence in sentences]
         chosen.append(partial(stages.syntax, model, gold, args.conllu.name))
     if number:
         chosen.append(partial(stages.relevance, Relevance(model.model), model, subset, number))
     return chosen
+
+
+def say_if_untokenised(model: Trained, data: Path, lines: Sequence[str]) -> None:
+    """Warn if gold trees are of ordinary text, and the training text was somebody's own tokens."""
+    form, words = manifest(data).get("form"), model.task.source_dictionary
+    if form and not form["moses"] and are_of_other_tokens(lines, words.symbols):
+        say(
+            "warning: the model was trained on tokens, and most sentences of --conllu end in a "
+            "word with its mark: remove SpaceAfter=No from the file, so that blanks are between "
+            "its words"
+        )

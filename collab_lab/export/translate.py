@@ -136,6 +136,17 @@ class Translator:
             todo = "was trained on tokens: tokenise the lines as its training text was"
             print(f"translate: warning: {problem} {todo}", file=sys.stderr)
 
+    def say_if_unknown(self, lines: Sequence[str | None]) -> None:
+        """Warn of pieces that the dictionary lacks."""
+        firsts = (
+            next((piece for piece in self.pieces(line or "") if piece not in self.sources), None)
+            for line in lines
+        )
+        if unknown := [piece for piece in firsts if piece is not None]:
+            problem = f"{len(unknown)} of {len(lines)} lines have subwords that the dictionary"
+            todo = f"lacks, which the model reads as <unk>; the first is {unknown[0]!r}"
+            print(f"translate: warning: {problem} {todo}", file=sys.stderr)
+
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line; sentences of a document are split one by one, as for training."""
         sentences = line.split(BREAK) if BREAK in self.sources else [line]
@@ -392,9 +403,13 @@ _HERE: list[Translator] = []
 
 def translate(lines: Sequence[str], beam: int = 5, batch: int = 32, **search: Any) -> list[str]:
     """The best translation of each line, by the model in the folder of this file."""
+    if isinstance(lines, str):
+        raise InputError("`lines` is one text; give a list of texts")
     if not _HERE:
         _HERE.append(Translator(Path(__file__).parent))
+    lines = [*lines]  # a generator ends
     _HERE[0].say_if_untokenised(lines)
+    _HERE[0].say_if_unknown(lines)
     found = [hypotheses[0] for hypotheses in _HERE[0].translate(lines, beam, batch, **search)]
     say_how_many_are_cut([hypothesis.at_limit for hypothesis in found])
     return [hypothesis.text for hypothesis in found]
@@ -423,10 +438,10 @@ def read_prefixes(path: Path, number: int) -> list[str]:
     with path.open("rb") as stream:
         prefixes = [*read_lines(stream)]
     if len(prefixes) != number:
-        problem = f"has {len(prefixes)} lines and the text {number}; give one prefix per line"
-        raise InputError(f"{path}: {problem}")
+        counted = f"has {len(prefixes)} lines, but the text has {number}"
+        raise InputError(f"{path}: {counted}; give one prefix per line, which may be empty")
     if None in prefixes:
-        raise InputError(f"{path}: line {prefixes.index(None) + 1} is not UTF-8")
+        raise InputError(f"{path}: line {prefixes.index(None) + 1} is not UTF-8; convert the file")
     return [prefix or "" for prefix in prefixes]
 
 
@@ -491,6 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = Translator(Path(__file__).parent, threads)
         lines = list(read_lines(sys.stdin.buffer))
         model.say_if_untokenised(lines)
+        model.say_if_unknown(lines)
         prefixes = [""] * len(lines) if file is None else read_prefixes(file, len(lines))
         for start in range(0, len(lines), WINDOW * batch):
             window = lines[start : start + WINDOW * batch]
@@ -510,7 +526,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     score = f"{hypothesis.score:.4f}\t" if scores else ""
                     print(f"{score}{hypothesis.text}")
                 if not hypotheses:
-                    print()
+                    print("\n" * nbest, end="")
             show_progress(start + len(window), len(lines))
         say_how_many_are_cut(at_limit)
     except (InputError, OSError) as error:

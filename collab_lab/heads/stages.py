@@ -48,7 +48,14 @@ from collab_lab.metrics.cost import reads_source
 from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.sentences import MAX_TOKENS, batches, fitting, samples, to_device
+from collab_lab.trained.sentences import (
+    MAX_TOKENS,
+    batches,
+    fitting,
+    samples,
+    say_if_unknown,
+    to_device,
+)
 
 
 def check(trained: Trained) -> None:
@@ -102,6 +109,7 @@ def syntax(trained: Trained, trees: Sequence[Tree], name: str) -> dict[str, Any]
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("no sentence is short enough for the model", "--conllu")
+    say_if_unknown([tree.symbols for tree in fitting], dictionary)
     scores = SyntaxScores()
     for batch in bar("syntax", list(tree_batches(fitting, max_tokens))):
         sample = to_device(as_sample(batch, dictionary), trained.device)

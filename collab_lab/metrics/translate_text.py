@@ -23,7 +23,7 @@ from collab_lab.trained.checkpoint import (
     in_evaluation,
     say_if_unlearnt,
 )
-from collab_lab.trained.sentences import to_device
+from collab_lab.trained.sentences import say_if_unknown, to_device
 from data_prep.subwords import CODES, MODEL, by_sentence, cut_tags, pieces_of, units_of
 
 #: fairseq's name of the subwords of tokenised text.
@@ -49,6 +49,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     check_whole(beam=beam)
     if beam < 1:
         raise UserError(f"must be above 0, not {beam}", "`beam`")
+    sentences = sentences if isinstance(sentences, str) else [*sentences]  # a generator ends
     if isinstance(sentences, str) or not all(isinstance(line, str) for line in sentences):
         raise UserError(f"must be a list of texts, not {sentences!r:.60}", "`sentences`")
     if model.is_language_model:
@@ -68,7 +69,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
             "end in a word with its mark: tokenise them as its training text was"
         )
     limit = min(task.max_positions()[0], model.model.max_positions()[0])
-    lines = []
+    lines, subwords = [], []
     for number, text in enumerate(sentences):
         if len(text.splitlines()) > 1:
             raise UserError("has several lines: give one sentence each", f"`sentences[{number}]`")
@@ -83,8 +84,10 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         ids = [words.unk() if unit in words.symbols[: words.nspecial] else words.index(unit)
                for unit in units]  # fmt: skip
         lines.append(torch.tensor([*ids, words.eos()]))
+        subwords.append(units)
     if not lines:
         return []
+    say_if_unknown(subwords, words)
     say_if_unlearnt(model, MADE_UP)
     lengths = np.array([len(line) for line in lines])
     dataset = task.build_dataset_for_inference(lines, lengths)

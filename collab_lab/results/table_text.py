@@ -199,8 +199,9 @@ def noun(table: Table) -> str | None:
 def title(table: Table) -> str:
     """The title of the table: its score, x and data."""
     first = table.frame.iloc[0]
-    sentences = "" if pd.isna(first["sentences"]) else f" ({first['sentences']:,} sentences)"
-    data = f"{first['data']}, {first['subset']}{sentences}"
+    unit = "documents" if first.dropna().get("breaks_wanted") else "sentences"
+    lines = "" if pd.isna(first["sentences"]) else f" ({first['sentences']:,} {unit})"
+    data = f"{first['data']}, {first['subset']}{lines}"
     return f"{heading(table, table.score)} against {noun(table) or 'parameters'}: {data}"
 
 

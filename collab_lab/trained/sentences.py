@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import ConcatDataset, data_utils
+from fairseq.data import ConcatDataset, Dictionary, data_utils
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
@@ -27,6 +27,17 @@ MAX_TOKENS = 4096
 def to_device(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """A batch with all its tensors on ``device``."""
     return utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+
+
+def say_if_unknown(lines: Sequence[Sequence[str]], words: Dictionary) -> None:
+    """Warn of sentences with subwords that a dictionary lacks; its special symbols are no text."""
+    known = words.indices.keys() - set(words.symbols[: words.nspecial])
+    firsts = (next((unit for unit in units if unit not in known), None) for units in lines)
+    if unknown := [unit for unit in firsts if unit is not None]:
+        say(
+            f"warning: {len(unknown)} of {len(lines)} sentences have subwords that the dictionary "
+            f"lacks, which the model reads as <unk>; the first is {unknown[0]!r}"
+        )
 
 
 def dataset_of(trained: Trained, subset: str) -> Any:

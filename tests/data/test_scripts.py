@@ -168,7 +168,7 @@ def test_tags_of_another_folder_are_said(prepared: Path, corpus: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "escape", ["&apos;", "&#39;", "&nbsp;", "&#x2019;", "@-@", "-LRB-", "-rsb-"]
+    "escape", ["&apos;", "&#39;", "&nbsp;", "&frac12;", "&#x2019;", "@-@", "-LRB-", "-rsb-"]
 )
 def test_escapes_are_said(escape: str, tmp_path: Path) -> None:
     texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "c", tmp_path / "d")
@@ -213,6 +213,19 @@ def test_tokens_are_said_where_ordinary_text_is_meant(
         assert bool(said) == (is_said and not mark)
 
 
+#: Words, and an encoding in which a program of Windows or its console reads them by mistake.
+WINDOWS = [
+    ("příliš", "cp1250"), ("łódź", "cp1250"), ("Привет, мир", "cp1251"), ("γειά", "cp1253"),
+    ("سلام", "cp1256"), ("für", "cp850"), ("Straße", "cp437"), ("привет", "cp866"),
+]  # fmt: skip
+
+
+def read_in(text: str, encoding: str) -> str:
+    """What a program makes of UTF-8 if it takes the text for another encoding."""
+    found = (bytes([byte]).decode(encoding, "ignore") or chr(byte) for byte in text.encode())
+    return "".join(found)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -220,6 +233,7 @@ def test_tokens_are_said_where_ordinary_text_is_meant(
         ("für dich", "für dich".encode().decode("latin-1")),
         ("привет «мир»", "привет «мир»".encode().decode("latin-1").replace("\x85", "…")),
         ("中文“学习”", "中文â€œ学习â€\x9d"),  # only marks
+        *((word, read_in(word, encoding)) for word, encoding in WINDOWS),
         ("ein Café", "ein Caf\ufffd"),
     ],
 )
@@ -237,7 +251,13 @@ def test_letters_of_another_encoding_are_said(
     assert check_set("train", texts, None, {}).misread == report.misread
 
 
-@pytest.mark.parametrize("line", ["«CAFÉ»", "IRMÃO", "à « tous »", "„Ü“ Öl…", "½ m ÷ 3²", "Đ Ż ł"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "«CAFÉ»", "IRMÃO", "à « tous »", "„Ü“ Öl…", "½ m ÷ 3²", "Đ Ż ł", "“Elle, il est allé…”",
+        "„passé…“", "„CASĂ”", "Её ещё… «Б»", "ΌΛΑ «Έ»", "تکتک، سگ", "├── Öl", "│ ╔═╗", "√π",
+    ],
+)  # fmt: skip
 def test_letters_that_only_look_like_another_encoding_are_not_said(line: str) -> None:
     assert not is_misread(line)
 

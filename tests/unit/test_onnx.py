@@ -39,7 +39,7 @@ from collab_lab.export import onnx as exporter
 from collab_lab.export import translate as exported_program
 from collab_lab.export.onnx_check import bits_of_folder, compare
 from collab_lab.export.onnx_int8 import LARGEST, to_int8
-from collab_lab.export.translate import FORM, InputError, Translator
+from collab_lab.export.translate import FORM, Hypothesis, InputError, Translator
 from collab_lab.trained.checkpoint import Trained
 from fairseq_collab.attention.rounding import BITS, encode
 
@@ -225,7 +225,7 @@ def test_the_command_needs_neither_torch_nor_fairseq(
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(program, input=text, capture_output=True, text=True, env=environment)
     expected = [h[0].text for h in Translator(whole[1]).translate(lines)]
-    assert (done.returncode, done.stderr.count("\n")) == (0, 1)  # the toy has not learnt to end
+    assert (done.returncode, done.stderr.count("\n")) == (0, 2)  # an unknown word, and no end
     assert done.stdout.splitlines() == expected
 
 
@@ -342,6 +342,37 @@ def test_options_of_the_command(whole: tuple[Trained, Path], tmp_path: Path) -> 
     assert done.stdout.decode().splitlines() == lines
     assert lines[0].split("\t")[1].startswith("w2")
     assert run(whole[1], "--nbest=9", text=b"w1\n").returncode == 2
+    # Another number of prefixes would belong to other lines; an editor of Windows wrote these.
+    (tmp_path / "starts").write_bytes(b"\xef\xbb\xbfw2\r\n\r\nw3\r\n")
+    assert (
+        "has 3 lines, but the text has 2"
+        in run(whole[1], *options, text=b"w1\nw4\n").stderr.decode()
+    )
+    done = run(whole[1], *options, text=b"w1 w2\nw4 w5\n\n")
+    assert done.stdout.decode().splitlines() == [*lines, "", ""]  # as many for an empty line
+
+
+@pytest.mark.slow
+def test_subwords_that_the_dictionary_lacks_are_said(whole: tuple[Trained, Path]) -> None:
+    said = "1 of 2 lines have subwords that the dictionary lacks"
+    for line, is_said in (("w1 \u0416\nw2\n", True), ("w1\nw2\n", False)):
+        assert (said in run(whole[1], text=line.encode()).stderr.decode()) == is_said
+
+
+def test_the_function_takes_any_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A generator is read once; the letters of one text are not its lines."""
+    model = object.__new__(Translator)
+    model.config, model.sources, model.split = {"subwords": None}, {"w1": 0}, str.split
+    monkeypatch.setattr(
+        model, "translate", lambda lines, *_: [[Hypothesis(0.0, [], line)] for line in lines]
+    )
+    monkeypatch.setattr(exported_program, "_HERE", [model])
+    assert exported_program.translate(line for line in ("w1", "w2")) == ["w1", "w2"]  # type: ignore[arg-type]
+    assert "1 of 2 lines have subwords" in capsys.readouterr().err
+    with pytest.raises(InputError, match="list"):
+        exported_program.translate("w1")
 
 
 @pytest.mark.slow

@@ -19,7 +19,10 @@ from toy_language_models import language_model
 
 from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
+from collab_lab.cli.heads import say_if_untokenised
 from collab_lab.export.model import cut_tags
+from collab_lab.heads import stages
+from collab_lab.heads.trees import Tree
 from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import BEAM, longest, words_of
 from collab_lab.metrics.generate import translate as of_batches
@@ -52,6 +55,7 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
     assert translate(model, given) == expected
     assert translate(model, given[::-1]) == expected[::-1]
     assert translate(model, []) == []
+    assert translate(model, (f"{line}\n" for line in given)) == expected  # as of an open file
 
 
 def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +189,36 @@ def test_ordinary_text_for_a_model_of_tokens_is_said(
     monkeypatch.setattr(translate_text, "_subwords", lambda _: (str.split, "sentencepiece"))
     translate(model, ["w1 w2.", "w3", "w4?"], beam=1)
     assert "tokens" not in capsys.readouterr().err
+
+
+def test_subwords_that_the_dictionary_lacks_are_said(
+    model: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of another script or case than the training text, say."""
+    for lines, number in (
+        (["w1 w2", "w3"], 0),
+        (["w1 Ж", "w3", "</s> w1"], 2),  # symbols of fairseq's are no text
+    ):
+        translate(model, lines, beam=1)
+        said = f"{number} of {len(lines)} sentences have subwords that the dictionary lacks"
+        assert (said in capsys.readouterr().err) == bool(number)
+        trees = [Tree(line.split(), [*range(len(line.split()))], []) for line in lines]
+        stages.syntax(model, trees, "trees")
+        assert (said in capsys.readouterr().err) == bool(number)
+
+
+def test_gold_trees_of_ordinary_text_are_said_of_a_model_of_tokens(
+    model: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form, lines, is_said in (
+        ({"moses": False}, ["w1 w2.", "w3", "w4?"], True),
+        ({"moses": False}, ["w1 w2 .", "w3", "w4 ?"], False),
+        ({"moses": True}, ["w1 w2.", "w3", "w4?"], False),  # Moses' tokens are made of the text
+        (None, ["w1 w2.", "w3", "w4?"], False),
+    ):
+        (tmp_path / "manifest.json").write_text(json.dumps({"form": form}))
+        say_if_untokenised(model, tmp_path, lines)
+        assert ("SpaceAfter=No" in capsys.readouterr().err) == is_said
 
 
 def test_a_vocabulary_of_ordinary_text_is_known_by_its_words() -> None:

@@ -58,6 +58,12 @@ def test_the_text_that_was_scored_is_named(tmp_path: Path) -> None:
         assert ("your tokens" in text, "detokenised" in text) == (is_tokens, not is_tokens)
 
 
+def test_lines_of_several_sentences_are_called_documents(tmp_path: Path) -> None:
+    for number, unit in ((None, "sentences"), (0, "sentences"), (30, "documents")):
+        write_run(tmp_path / str(number), "collab", 64, sentences=10, breaks_wanted=number)
+        assert title(read(tmp_path / str(number))).endswith(f"(10 {unit})")
+
+
 def test_the_cache_and_its_share(tmp_path: Path) -> None:
     """Keys and values together; the share is the record's."""
     cached = {"key_bytes_per_source_token": 64, "value_bytes_per_source_token": 128}
