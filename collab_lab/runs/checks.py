@@ -51,7 +51,7 @@ OF_A_CLUSTER: dict[str, Any] = {
     "distributed_training.distributed_rank": 0,
 }
 #: Options that name what a training writes besides checkpoints.
-OUTPUTS = ("common.log_file", "common.tensorboard_logdir")
+OUTPUTS = ("common.aim_repo", "common.log_file", "common.tensorboard_logdir")
 #: Those of fairseq-generate that no run reads.
 UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
 #: Options of the section ``generation`` with which more than the model decides about the output.
@@ -186,9 +186,13 @@ def check_alone(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "leave it out; for several machines, use fairseq-hydra-train"
             raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
+    if OmegaConf.select(config, "common.azureml_logging"):
+        todo = "leave it out; common.tensorboard_logdir=boards is in the run's folder"
+        raise UserError("all runs would write into one", "common.azureml_logging", todo)
     for name in OUTPUTS:
-        path = OmegaConf.select(config, name)
-        if path and (Path(path).is_absolute() or os.pardir in Path(os.path.normpath(path)).parts):
+        path = OmegaConf.select(config, name) or ""
+        is_elsewhere = "://" in path or Path(path).is_absolute()
+        if is_elsewhere or os.pardir in Path(os.path.normpath(path)).parts:
             todo = "give a relative path without .., which is in the run's folder"
             raise UserError(f"all runs would write into {path}", name, todo)
 
