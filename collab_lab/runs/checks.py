@@ -21,7 +21,8 @@ from collab_common.errors import UserError, did_you_mean
 from collab_common.files import lines_of
 from collab_lab.metrics.translation_scores import check_no_bytes, subword_marks
 from collab_lab.runs import config_folder
-from collab_lab.runs.run import data_folder, files_read, started_from, task_of
+from collab_lab.runs.run import data_folder, data_folders, files_read, started_from, task_of
+from collab_lab.trained.binarised import check_dictionaries_agree
 from fairseq_compat.hydra_options import options_of
 from fairseq_compat.option_fixes import check_joined
 
@@ -200,8 +201,8 @@ def check_alone(config: DictConfig) -> None:
 def check_data(config: DictConfig) -> None:
     """Raise UserError unless the data folder has the languages and sets that the run needs."""
     check_parts(config)
-    folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
-    languages = []
+    folders, languages = data_folders(config), []
+    check_dictionaries_agree(str(config.task.data))
     if task_of(config) == "translation":
         for side in ("source_lang", "target_lang"):
             if not (language := config.task[side]):
@@ -215,7 +216,10 @@ def check_data(config: DictConfig) -> None:
                 raise UserError(problem, folders[0], todo)
             languages.append(language)
     check_test_set(config)
-    valid = ["valid", *config.dataset.valid_subset.split(",")]
+    valid = config.dataset.valid_subset.split(",")
+    if valid[0] != "valid":
+        problem = f"is {','.join(valid)}, but the loss of a run is that of the set valid"
+        raise UserError(problem, "dataset.valid_subset", "rename the set, or give valid first")
     sets = [(folder, config.dataset.train_subset) for folder in folders]
     for folder, name in [*sets, *((folders[0], name) for name in valid)]:
         pairs = ("-".join(languages), "-".join(reversed(languages)))  # fairseq takes either
