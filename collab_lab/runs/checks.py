@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import MODEL_REGISTRY
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError, did_you_mean
 from collab_common.files import lines_of
+from collab_common.progress import say
 from collab_lab.metrics.translation_scores import check_no_bytes, subword_marks
 from collab_lab.runs import config_folder
 from collab_lab.runs.run import data_folder, data_folders, files_read, started_from, task_of
@@ -94,6 +95,25 @@ def check_words(overrides: Iterable[str]) -> None:
             raise UserError("has no effect on the command line", key, "write it into the file")
         if key.startswith(("interactive.", "eval_lm.")):
             raise UserError("belongs to a command that sweep does not run", key, "leave it out")
+
+
+def say_if_without_effect(config: DictConfig) -> None:
+    """Say which options of a sweep's file it does not read, or sets itself.
+
+    On the command line they are an error, but ``fairseq-hydra-train`` reads the same file.
+    """
+    own: dict[str, Any] = dict.fromkeys(UNREAD)
+    own |= {
+        f"{section}.{name}": value for section, of in FORCED.items() for name, value in of.items()
+    }
+    defaults = FairseqConfig()
+    for key, value in own.items():
+        section, _, name = key.partition(".")
+        given: Any = OmegaConf.to_container(config[section]) if section in config else {}
+        found = given.get(name)
+        is_set = found not in (None, value, getattr(getattr(defaults, section), name))
+        if is_set and "${hydra:" not in str(found):  # as in base.yaml
+            say(f"warning: {key}={found} has no effect in a sweep: --out has all its files")
 
 
 def check_names(sources: Iterable[Any]) -> None:

@@ -173,6 +173,23 @@ def test_averages_that_no_run_scores(
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("checkpoint: {save_dir: /tmp/elsewhere}", "checkpoint.save_dir=/tmp/elsewhere"),
+        ("common_eval: {results_path: /tmp/elsewhere}", "common_eval.results_path=/tmp/elsewhere"),
+        ("checkpoint: {save_dir: checkpoints, patience: 3}", ""),
+    ],
+)
+def test_options_of_a_file_that_have_no_effect(
+    option: str, said: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq-hydra-train reads them in the same file, so they are said once, and no error."""
+    mine.write_text(f"{mine.read_text()}{option}\n")
+    assert len(plan(mine, ["common.seed=1,2"])) == 2
+    assert [said in line for line in capsys.readouterr().err.splitlines()] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
     "word",
     [
         "task.target_lang=fr",
