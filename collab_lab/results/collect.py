@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from collab_common.errors import UserError
 from collab_lab.runs.record import Record
-from collab_lab.runs.run import Run, find_runs, flat
+from collab_lab.runs.run import Run, data_folders, find_runs, flat
 
 #: All runs of a table must agree in these: scores on other text, or scored otherwise, do not
 #: compare.
@@ -152,12 +152,15 @@ def training_options(config: DictConfig) -> dict[str, tuple[str, str]]:
     """
     parts = {name: part for name, part in config.items() if isinstance(part, DictConfig)}
     others = {name for section in parts.keys() - {"model"} for name in parts[section]}
-    return {
+    found = {
         str(section if name == "_name" else name): (section, str(value))
         for section in TRAINED_BY
         for name, value in parts.get(section, {}).items()
         if section != "model" or name == "_name" or name not in others
     }
+    # Scores are of the first folder; the same text may be elsewhere on another machine.
+    further = ", ".join(folder.name for folder in data_folders(config)[1:]) or "none"
+    return {**found, "further data folders": ("task", further)}
 
 
 def warnings(frame: pd.DataFrame) -> list[str]:

@@ -15,19 +15,16 @@ from collab_common.folder import manifest
 from collab_lab.runs.run import Run, data_folders, files_read, started_from
 
 
-def manifest_hash(*folders: Path) -> str | None:
-    """The SHA-256 of the file hashes in the manifests of data folders; None if one has no manifest.
+def manifest_hash(data: Path) -> str | None:
+    """The SHA-256 of the file hashes in the data folder's manifest; None without a manifest.
 
     Logs do not count, because they depend on when and where the folder was prepared.
     """
-    outputs = []
-    for folder in folders:
-        files = manifest(folder).get("outputs")
-        if not files:  # another program's, perhaps
-            return None
-        outputs.append({k: v for k, v in files.items() if not k.endswith(".log")})
-    known = outputs if len(outputs) > 1 else outputs[0]
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    files = manifest(data).get("outputs")
+    if not files:  # another program's, perhaps
+        return None
+    outputs = {k: v for k, v in files.items() if not k.endswith(".log")}
+    return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 
 def inputs_of(config: DictConfig) -> dict[str, str]:

@@ -36,7 +36,7 @@ class Record:
         command, trained_at_commit: command and commit of the sweep that started the run; the commit
             is marked ``-dirty`` if files differed from it, and followed by those of later resumes.
         commit, versions, date: commit, versions and date of the scoring.
-        data_sha256: hash of the manifests of all data folders; None without one.
+        data_sha256: hash of the data folder's manifest; None without one.
         reference: the untouched text, relative to the data folder.
         hypotheses: the translations, one line per sentence, in the run's folder.
         tokenised_bleu: BLEU on Moses tokens against the data's own target side, as fairseq-generate

@@ -39,7 +39,7 @@ from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Record, jobs_at_a_time
 from collab_lab.runs.reference_check import say_if_written_otherwise
-from collab_lab.runs.run import Run, data_folder, data_folders, is_ours, num_gpus, task_of
+from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, read_lines, without_breaks
 from collab_lab.trained.attentions import attentions
@@ -82,7 +82,7 @@ def score_run(run: Run) -> Record:
         command=started.command,
         trained_at_commit=started.commit,
         data=data.name,
-        data_sha256=manifest_hash(*data_folders(config)),
+        data_sha256=manifest_hash(data),
         subset=subset,
         **origin,
         **numbers,

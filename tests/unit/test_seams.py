@@ -24,9 +24,9 @@ from collab_lab.export import model as export
 from collab_lab.heads import stages
 from collab_lab.runs import config_folder
 from collab_lab.runs.checks import check_generation
-from collab_lab.runs.inputs import check_inputs, inputs_of, manifest_hash
+from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
-from collab_lab.runs.run import Run, data_folders
+from collab_lab.runs.run import Run
 from collab_lab.runs.score import method_of
 from collab_lab.runs.sweep import plan
 from collab_lab.trained.sentences import dataset_of
@@ -138,7 +138,6 @@ def test_a_run_of_other_content(changed: str, tmp_path: Path) -> None:
         }
     )
     run.folder.mkdir()
-    known = manifest_hash(*data_folders(config))
     check_inputs(run, config)  # nothing has been started
     run.start(Started({}, inputs=inputs_of(config)), config)
     check_inputs(run, config)
@@ -148,7 +147,6 @@ def test_a_run_of_other_content(changed: str, tmp_path: Path) -> None:
         (tmp_path / changed / "manifest.json").write_text(json.dumps({"outputs": {"a": 2}}))
     with refusing("run", "finetune_from_model" if changed == "weights" else changed):
         check_inputs(run, config)
-    assert (manifest_hash(*data_folders(config)) == known) == (changed == "weights")
 
 
 # ---- words that nobody reads ---------------------------------------------------------------------
