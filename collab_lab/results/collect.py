@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_lab.runs.record import Record
@@ -34,6 +34,8 @@ SAME_IN_ROW = (
 SAME_CHOICE = ("arch", "decoding")
 #: Sections of a run's configuration with the options of its training.
 TRAINED_BY = ("model", "criterion", "optimizer", "lr_scheduler", "optimization")
+#: Options of other sections that change a training.
+TRAINED_ALSO_BY = ("dataset.batch_size", "dataset.max_tokens", "dataset.train_subset")
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
 #: What is cached of a token.
@@ -158,6 +160,9 @@ def training_options(config: DictConfig) -> dict[str, tuple[str, str]]:
         for name, value in parts.get(section, {}).items()
         if section != "model" or name == "_name" or name not in others
     }
+    for option in TRAINED_ALSO_BY:
+        if (value := OmegaConf.select(config, option)) is not None:
+            found[option] = (option.partition(".")[0], str(value))
     # Scores are of the first folder; the same text may be elsewhere on another machine.
     further = ", ".join(folder.name for folder in data_folders(config)[1:]) or "none"
     return {**found, "further data folders": ("task", further)}
