@@ -27,7 +27,7 @@ VOWEL_SIGNS = "".join(
 #: Marks at ends of sentences, also those of Hindi, Urdu, Amharic and Armenian.
 ENDS = ".!?\u2026\u0589\u061f\u06d4\u0964\u0965\u1362\u1367"
 #: The end of a sentence whose last mark is still at its word; tokenisers split it off.
-ATTACHED = re.compile(rf"[\w{VOWEL_SIGNS}][{ENDS}\u3002\uff01\uff1f]$")
+ATTACHED = re.compile(rf"[^\s!-/:-@\[-`{{-~][{ENDS}\u3002\uff01\uff1f]$")
 #: A full stop or a comma apart from its word, as in tokens, and in no language's ordinary text.
 DETACHED = re.compile(rf"[\w{VOWEL_SIGNS}] [.,\u3001\u3002\u060c](?: |$)")
 #: Largest share of words with such an end in the vocabulary of tokenised text: abbreviations.
