@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Sequence
 
 #: Encodings in which programs of Windows and its consoles read UTF-8 by mistake, each with the
@@ -49,10 +50,16 @@ REPLACEMENT = "\ufffd"
 ESCAPE = re.compile(
     r"&(?:[A-Za-z][A-Za-z0-9]+|#[0-9]+|#[xX][0-9A-Fa-f]+);|(?:^| )(?:@-@|(?i:-[LR][RSC]B-))(?: |$)"
 )
+#: Vowel signs and accents: characters of words, such as those of Hindi, which are not in `\w`.
+VOWEL_SIGNS = "".join(
+    char for char in map(chr, range(0x300, 0x3000)) if unicodedata.category(char).startswith("M")
+)
+#: Marks at ends of sentences, also those of Hindi, Urdu, Amharic and Armenian.
+ENDS = ".!?\u2026\u0589\u061f\u06d4\u0964\u0965\u1362\u1367"
 #: The end of a sentence whose last mark is still at its word; tokenisers split it off.
-ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
+ATTACHED = re.compile(rf"[^\s!-/:-@\[-`{{-~][{ENDS}\u3002\uff01\uff1f]$")
 #: A full stop or a comma apart from its word, as in tokens, and in no language's ordinary text.
-DETACHED = re.compile(r"\w [.,\u3001\u3002\u060c](?: |$)")
+DETACHED = re.compile(rf"[\w{VOWEL_SIGNS}] [.,\u3001\u3002\u060c](?: |$)")
 #: Largest share of words with such an end in the vocabulary of tokenised text: abbreviations.
 ABBREVIATIONS = 1 / 50
 

@@ -7,6 +7,7 @@ All runs are scored in this one process; the scores of runs with a ``score.json`
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -108,7 +109,8 @@ def run_of_checkpoint(
     from collab_lab.runs.run import Run
 
     run, checkpoint = Run(args.run.resolve()), args.checkpoint.resolve()
-    config = configuration(checkpoint, args.data.resolve(), chosen, args.cpu)
+    data = Path(os.pathsep.join(map(os.path.realpath, str(args.data).split(os.pathsep))))
+    config = configuration(checkpoint, data, chosen, args.cpu)
     check_generation(config)
     if not run.score_file.exists():
         check_test_set(config)  # before there is a folder

@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         check_given(args.overrides)
     options.import_models(args)
     from collab_lab.runs import sweep
-    from collab_lab.runs.run import yaml_of
+    from collab_lab.runs.run import data_folders, yaml_of
     from collab_lab.runs.scheduler import run_all
 
     with closing(sweep.jobs(args.config, args.overrides)) as jobs:
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
             print(yaml_of(chosen(args.printed, {job.name: job.config for job in jobs})), end="")
             return 0
         runs = checked(jobs, out.resolve())
-    for data in {folder for job in runs.values() for folder in data_of(job.config)}:
+    for data in {folder for job in runs.values() for folder in data_folders(job.config)}:
         if (data / MANIFEST).exists():
             read_finished(data)
     if any(job.config.ema.store_ema for job in runs.values() if "ema" in job.config):
@@ -102,13 +102,13 @@ def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
     """Check each run before the next one is composed, because composing all of them takes long."""
     from collab_lab.runs import checks
     from collab_lab.runs.inputs import check_inputs
-    from collab_lab.runs.run import Run
+    from collab_lab.runs.run import Run, data_folders
 
     runs: dict[Run, Job] = {}
     for job in jobs:
         run = Run(out / job.name)
         run.check_same(job.config)
-        for data in data_of(job.config):
+        for data in data_folders(job.config):
             check_folder(data, GIVE_DATA)
         check_inputs(run, job.config)
         if not run.is_finished():
@@ -120,11 +120,6 @@ def checked(jobs: Iterable[Job], out: Path) -> dict[Run, Job]:
                 checks.check_weights(job.config)
         runs[run] = job
     return runs
-
-
-def data_of(config: Any) -> list[Path]:
-    """The data folders of a run."""
-    return [*map(Path, config.task.data.split(os.pathsep))]
 
 
 def chosen(name: str, configs: Mapping[str, Any]) -> Any:

@@ -35,8 +35,10 @@ MOST_LIVE = 0.75  # share of slots that some beam sees, above which none are dro
 SLOWER = ["SkipLayerNormFusion"]
 WINDOW = 32  # so many batches of lines are sorted by length together
 BREAK = "<break>"  # between the sentences of documents, where the model has this symbol
+#: Marks at ends of sentences, also those of Hindi, Urdu, Amharic and Armenian.
+ENDS = ".!?\u2026\u0589\u061f\u06d4\u0964\u0965\u1362\u1367"
 #: The end of a line of ordinary text: tokens have their marks apart.
-ATTACHED = re.compile(r"\w[.!?\u2026\u3002\uff01\uff1f\u061f]$")
+ATTACHED = re.compile(rf"[^\s!-/:-@\[-`{{-~][{ENDS}\u3002\uff01\uff1f]$")
 ABBREVIATIONS = 1 / 50  # share of words with such an end in the vocabulary of tokens
 DTYPES = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 Array = np.ndarray[Any, Any]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError
 from collab_lab.runs.record import Record
-from collab_lab.runs.run import Run, find_runs, flat
+from collab_lab.runs.run import Run, data_folders, find_runs, flat
 
 #: All runs of a table must agree in these: scores on other text, or scored otherwise, do not
 #: compare.
@@ -34,6 +34,8 @@ SAME_IN_ROW = (
 SAME_CHOICE = ("arch", "decoding")
 #: Sections of a run's configuration with the options of its training.
 TRAINED_BY = ("model", "criterion", "optimizer", "lr_scheduler", "optimization")
+#: Options of other sections that change a training.
+TRAINED_ALSO_BY = ("dataset.batch_size", "dataset.max_tokens", "dataset.train_subset")
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
 #: What is cached of a token.
@@ -152,12 +154,18 @@ def training_options(config: DictConfig) -> dict[str, tuple[str, str]]:
     """
     parts = {name: part for name, part in config.items() if isinstance(part, DictConfig)}
     others = {name for section in parts.keys() - {"model"} for name in parts[section]}
-    return {
+    found = {
         str(section if name == "_name" else name): (section, str(value))
         for section in TRAINED_BY
         for name, value in parts.get(section, {}).items()
         if section != "model" or name == "_name" or name not in others
     }
+    for option in TRAINED_ALSO_BY:
+        if (value := OmegaConf.select(config, option)) is not None:
+            found[option] = (option.partition(".")[0], str(value))
+    # Scores are of the first folder; the same text may be elsewhere on another machine.
+    further = ", ".join(folder.name for folder in data_folders(config)[1:]) or "none"
+    return {**found, "further data folders": ("task", further)}
 
 
 def warnings(frame: pd.DataFrame) -> list[str]:

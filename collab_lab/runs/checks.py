@@ -12,16 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import MODEL_REGISTRY
 from hydra.core.config_store import ConfigLoadError, ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from collab_common.errors import UserError, did_you_mean
 from collab_common.files import lines_of
+from collab_common.progress import say
 from collab_lab.metrics.translation_scores import check_no_bytes, subword_marks
 from collab_lab.runs import config_folder
-from collab_lab.runs.run import data_folder, files_read, started_from, task_of
+from collab_lab.runs.run import data_folder, data_folders, files_read, started_from, task_of
+from collab_lab.trained.binarised import check_dictionaries_agree
 from fairseq_compat.hydra_options import options_of
 from fairseq_compat.option_fixes import check_joined
 
@@ -51,7 +53,7 @@ OF_A_CLUSTER: dict[str, Any] = {
     "distributed_training.distributed_rank": 0,
 }
 #: Options that name what a training writes besides checkpoints.
-OUTPUTS = ("common.log_file", "common.tensorboard_logdir")
+OUTPUTS = ("common.aim_repo", "common.log_file", "common.tensorboard_logdir")
 #: Those of fairseq-generate that no run reads.
 UNREAD = ("common_eval.path", "common_eval.quiet", "common_eval.results_path")
 #: Options of the section ``generation`` with which more than the model decides about the output.
@@ -93,6 +95,25 @@ def check_words(overrides: Iterable[str]) -> None:
             raise UserError("has no effect on the command line", key, "write it into the file")
         if key.startswith(("interactive.", "eval_lm.")):
             raise UserError("belongs to a command that sweep does not run", key, "leave it out")
+
+
+def say_if_without_effect(config: DictConfig) -> None:
+    """Say which options of a sweep's file it does not read, or sets itself.
+
+    On the command line they are an error, but ``fairseq-hydra-train`` reads the same file.
+    """
+    own: dict[str, Any] = dict.fromkeys(UNREAD)
+    own |= {
+        f"{section}.{name}": value for section, of in FORCED.items() for name, value in of.items()
+    }
+    defaults = FairseqConfig()
+    for key, value in own.items():
+        section, _, name = key.partition(".")
+        given: Any = OmegaConf.to_container(config[section]) if section in config else {}
+        found = given.get(name)
+        is_set = found not in (None, value, getattr(getattr(defaults, section), name))
+        if is_set and "${hydra:" not in str(found):  # as in base.yaml
+            say(f"warning: {key}={found} has no effect in a sweep: --out has all its files")
 
 
 def check_names(sources: Iterable[Any]) -> None:
@@ -186,9 +207,13 @@ def check_alone(config: DictConfig) -> None:
         if OmegaConf.select(config, name, default=default) != default:
             todo = "leave it out; for several machines, use fairseq-hydra-train"
             raise UserError("has no effect in a sweep: a run is on one machine", name, todo)
+    if OmegaConf.select(config, "common.azureml_logging"):
+        todo = "leave it out; common.tensorboard_logdir=boards is in the run's folder"
+        raise UserError("all runs would write into one", "common.azureml_logging", todo)
     for name in OUTPUTS:
-        path = OmegaConf.select(config, name)
-        if path and (Path(path).is_absolute() or os.pardir in Path(os.path.normpath(path)).parts):
+        path = OmegaConf.select(config, name) or ""
+        is_elsewhere = "://" in path or Path(path).is_absolute()
+        if is_elsewhere or os.pardir in Path(os.path.normpath(path)).parts:
             todo = "give a relative path without .., which is in the run's folder"
             raise UserError(f"all runs would write into {path}", name, todo)
 
@@ -196,8 +221,8 @@ def check_alone(config: DictConfig) -> None:
 def check_data(config: DictConfig) -> None:
     """Raise UserError unless the data folder has the languages and sets that the run needs."""
     check_parts(config)
-    folders = [Path(folder) for folder in str(config.task.data).split(os.pathsep)]
-    languages = []
+    folders, languages = data_folders(config), []
+    check_dictionaries_agree(str(config.task.data))
     if task_of(config) == "translation":
         for side in ("source_lang", "target_lang"):
             if not (language := config.task[side]):
@@ -211,7 +236,10 @@ def check_data(config: DictConfig) -> None:
                 raise UserError(problem, folders[0], todo)
             languages.append(language)
     check_test_set(config)
-    valid = ["valid", *config.dataset.valid_subset.split(",")]
+    valid = config.dataset.valid_subset.split(",")
+    if valid[0] != "valid":
+        problem = f"is {','.join(valid)}, but the loss of a run is that of the set valid"
+        raise UserError(problem, "dataset.valid_subset", "rename the set, or give valid first")
     sets = [(folder, config.dataset.train_subset) for folder in folders]
     for folder, name in [*sets, *((folders[0], name) for name in valid)]:
         pairs = ("-".join(languages), "-".join(reversed(languages)))  # fairseq takes either

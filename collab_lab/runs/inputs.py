@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.folder import manifest
-from collab_lab.runs.run import Run, data_folder, files_read, started_from
+from collab_lab.runs.run import Run, data_folders, files_read, started_from
 
 
 def manifest_hash(data: Path) -> str | None:
@@ -28,10 +28,12 @@ def manifest_hash(data: Path) -> str | None:
 
 
 def inputs_of(config: DictConfig) -> dict[str, str]:
-    """Hashes of the data folder, the weights to start from and other files, by option."""
+    """Hashes of the data folders, the weights to start from and other files, by option."""
     is_given = OmegaConf.select(config, "task.data") is not None
-    data = manifest_hash(data_folder(config)) if is_given else None
-    found = {} if data is None else {"task.data": data}
+    found = {}
+    for number, folder in enumerate(data_folders(config) if is_given else ()):
+        if (data := manifest_hash(folder)) is not None:
+            found["task.data" if number == 0 else f"task.data: {folder}"] = data
     weights = {f"checkpoint.{option}": path for option, path in started_from(config).items()}
     for option, path in (weights | files_read(config)).items():
         if Path(path).is_file():

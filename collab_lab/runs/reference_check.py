@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collab_common.encodings import ESCAPE, REPLACEMENT, is_misread
+from collab_common.encodings import ENDS, ESCAPE, REPLACEMENT, VOWEL_SIGNS, is_misread
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_lab.metrics.translation_scores import tokenizer
@@ -46,7 +46,7 @@ SHORTEST = 12
 GIVE_REFERENCE = "give the --reference of the set that was translated"
 _UNKNOWN = re.compile(r"<+unk>+")
 _FIRST = re.compile(r"\W*([^\W\d_])")
-_PART = re.compile(r"[^\W\d_]+|\S")
+_PART = re.compile(rf"(?:[^\W\d_]|[{VOWEL_SIGNS}])+|\S")
 
 
 def letter_runs(text: str, length: int = RUN) -> set[str]:
@@ -109,7 +109,9 @@ WRITTEN: dict[str, Callable[[str], object]] = {
     "capital letters": lambda line: any(map(str.isupper, line)),
     "small letters": lambda line: any(map(str.islower, line)),
     "a mark at the end": re.compile(r"[^\w\s]\s*$").search,
-    "a space before punctuation": re.compile(r"\w [.,!?;:](\s|$)").search,
+    "a space before punctuation": re.compile(
+        rf"[\w{VOWEL_SIGNS}] [{ENDS},;:\u060c\u061b\u1363](\s|$)"
+    ).search,
     "a number at the start": re.compile(r"\s*\d+[.:)]?\s").match,
     "a tag": re.compile(r"<[a-z/][^>]*>").search,
 }

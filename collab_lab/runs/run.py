@@ -194,7 +194,12 @@ def data_folder(config: Any) -> Path:
 
     The other folders only have text for training.
     """
-    return Path(str(config.task.data).split(os.pathsep)[0])
+    return data_folders(config)[0]
+
+
+def data_folders(config: Any) -> list[Path]:
+    """All data folders of a run."""
+    return [*map(Path, str(config.task.data).split(os.pathsep))]
 
 
 def num_gpus(config: DictConfig) -> int:

@@ -52,6 +52,7 @@ from collab_lab.runs.checks import (
     check_words,
     known_names,
     known_options,
+    say_if_without_effect,
 )
 from collab_lab.runs.length_limit import UNSET, limit_lengths
 from collab_lab.runs.run import files_read, started_from
@@ -103,6 +104,7 @@ def jobs(config_file: Path, overrides: list[str]) -> Generator[Job, None, None]:
         with initialize_config_dir(str(root), version_base="1.1", job_name="sweep"):
             base = compose(name, overrides=searched, return_hydra_config=True)
             check_names(base.hydra.runtime.config_sources)
+            say_if_without_effect(base)
             params = (base.hydra.sweeper or {}).get("params") or {}
             shared = [f"{key}={_word(value)}" for key, value in params.items()]
             grid = [[*shared, *kind, *overrides] for kind in kinds_of_runs(base.get(RUNS))]

@@ -13,6 +13,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from collab_common.binarised import sentences_in
 from collab_common.errors import UserError
+from collab_common.files import lines_of
 
 #: The first bytes of indexes of fairseq's other forms (``--dataset-impl``), which are not checked.
 _OTHER_FORMS = (b"TNTIDX\0\0", b"HUFFIDX\0\0")
@@ -36,11 +37,31 @@ def check_files(task: Any, data: str, subset: str, is_combined: bool, is_trained
         sides = [f".{lang}" for lang in langs]
     elif not isinstance(task, LanguageModelingTask):
         return
+    check_dictionaries_agree(data)
     for folder in map(Path, utils.split_paths(data)):
         parts = [*_parts(folder, subset, pairs, sides, is_combined)]
         needs_target = is_trained or any(_files(folder, part, sides[-1]) for part in parts)
         for part in parts:
             _check_part(folder, part, sides if needs_target else sides[:1])
+
+
+def check_dictionaries_agree(data: str) -> None:
+    """Raise UserError if folders joined by colons have numbers of different words.
+
+    fairseq reads the dictionaries of the first folder, and takes the numbers in the others for
+    its words.
+    """
+    first, *others = map(Path, utils.split_paths(data))
+    for path in sorted(first.glob("dict*.txt")) if others else ():
+        for other in (folder / path.name for folder in others):
+            if other.is_file() and _words(other) != _words(path):
+                todo = "prepare it with the first folder's (data prepare --like, --srcdict)"
+                raise UserError(f"differs from {path}, by which it would be read", other, todo)
+
+
+def _words(dictionary: Path) -> list[str]:
+    """The words of a dictionary in their order, without how often they occur."""
+    return [line.rpartition(" ")[0] for line in lines_of(dictionary)]
 
 
 def _files(folder: Path, part: str, side: str) -> list[Path]:

@@ -20,7 +20,7 @@ from collab_lab import open_model, prune
 from collab_lab.cli import sweep as command
 from collab_lab.cli.main import main
 from collab_lab.runs import config_folder, scheduler, train_and_score
-from collab_lab.runs.checks import check_alone, check_data, check_files, check_kept
+from collab_lab.runs.checks import OUTPUTS, check_alone, check_data, check_files, check_kept
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Started
 from collab_lab.runs.run import Run
@@ -96,6 +96,10 @@ def test_a_folder_whose_name_begins_with_dots_is_the_runs_own(mine: Path) -> Non
         ("common.tensorboard_logdir", "../boards"),
         ("common.tensorboard_logdir", "logs/../../boards"),
         ("common.log_file", "/tmp/log"),
+        # Aim goes on with the run of this save_dir, which is the same in all runs of a sweep.
+        ("common.aim_repo", "/tmp/aim"),
+        ("common.aim_repo", "aim://localhost:53800"),
+        ("common.azureml_logging", True),
     ],
 )
 def test_options_of_several_machines_or_runs(option: str, value: Any, mine: Path) -> None:
@@ -104,7 +108,7 @@ def test_options_of_several_machines_or_runs(option: str, value: Any, mine: Path
     (job,) = plan(mine, [f"{option}={value}"])
     with refusing(option):
         check_alone(job.config)
-    if option in ("common.tensorboard_logdir", "common.log_file"):
+    if option in OUTPUTS:
         (job,) = plan(mine, [f"{option}=in_the_run"])
         check_alone(job.config)
 
@@ -166,6 +170,23 @@ def test_averages_that_no_run_scores(
     for more, said in (([], 0), (["ema.store_ema=true"], 1)):
         assert main([*words, *more]) == 0
         assert capsys.readouterr().err.count("average --ema") == said
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("checkpoint: {save_dir: /tmp/elsewhere}", "checkpoint.save_dir=/tmp/elsewhere"),
+        ("common_eval: {results_path: /tmp/elsewhere}", "common_eval.results_path=/tmp/elsewhere"),
+        ("checkpoint: {save_dir: checkpoints, patience: 3}", ""),
+    ],
+)
+def test_options_of_a_file_that_have_no_effect(
+    option: str, said: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq-hydra-train reads them in the same file, so they are said once, and no error."""
+    mine.write_text(f"{mine.read_text()}{option}\n")
+    assert len(plan(mine, ["common.seed=1,2"])) == 2
+    assert [said in line for line in capsys.readouterr().err.splitlines()] == [True] * bool(said)
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,15 @@ def test_the_record_says_how_it_was_made(
 
 
 @pytest.mark.slow
+def test_data_folders_are_those_of_the_command(
+    unequal: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is also scored from another folder."""
+    monkeypatch.chdir(corpus.parent)
+    record_of(unequal, Path("copy:copy"), tmp_path / "run")
+    assert Run(tmp_path / "run").config().task.data == f"{corpus}:{corpus}"
+
+
 def test_an_option_of_the_model_acts(unequal: Path, corpus: Path, tmp_path: Path) -> None:
     """A model without its rounding is that which was never rounded."""
     plain = toy_checkpoints.write(tmp_path / "c.pt", "transformer_headsize_n", **UNEQUAL)

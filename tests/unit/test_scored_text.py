@@ -171,6 +171,32 @@ def test_words_in_pieces_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert [str(tmp_path / said) in line for line in lines] == [True] * bool(said)
 
 
+#: A sentence whose full stop no tokenizer of BLEU takes off, and its first word in pieces.
+OTHER_SCRIPTS = {
+    "Hindi": ("\u0939\u093f\u0928\u094d\u0926\u0940 {} \u0939\u0948\u0964", 4),
+    "Tamil": ("\u0ba4\u0bae\u0bbf\u0bb4\u0bcd {} \u0b89\u0ba3\u0bcd\u0b9f\u0bc1.", 3),
+    "Urdu": ("\u0627\u0631\u062f\u0648 {} \u06c1\u06d2\u06d4", 2),
+    "Amharic": ("\u12a0\u121b\u122d\u129b {} \u1290\u12cd\u1362", 2),
+}
+
+
+@pytest.mark.parametrize("language", OTHER_SCRIPTS)
+def test_tokens_and_pieces_of_other_scripts_are_said(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Vowel signs are parts of words, and full stops need not be ASCII's."""
+    sentence, cut = OTHER_SCRIPTS[language]
+    text = [sentence.format(f"word{i} other{i}") for i in range(40)]
+    translation = [line.replace("other", "throe") for line in text]
+    tokens = [f"{line[:-1]} {line[-1]}" for line in translation]
+    pieces = [f"{line[:cut]} {line[cut:]}" for line in translation]
+    for ours, said in ((translation, ""), (tokens, "before punctuation"), (pieces, "in pieces")):
+        read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", text))
+        errors = capsys.readouterr().err
+        assert said in errors
+        assert bool(errors) == bool(said)
+
+
 def test_blanks_in_text_without_blanks_are_not_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

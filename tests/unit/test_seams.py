@@ -124,25 +124,28 @@ def test_a_training_of_a_former_model(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "checkpoint_last.pt" in fails(capsys, *words, "--force")
 
 
-@pytest.mark.parametrize("changed", ["data", "weights"])
+@pytest.mark.parametrize("changed", ["data", "second", "weights"])
 def test_a_run_of_other_content(changed: str, tmp_path: Path) -> None:
-    data, weights, run = tmp_path / "data", tmp_path / "c.pt", Run(tmp_path / "run")
-    data.mkdir()
-    manifest = data / "manifest.json"
-    manifest.write_text(json.dumps({"outputs": {"a": 1}}))
+    weights, run = tmp_path / "c.pt", Run(tmp_path / "run")
+    for name in ("data", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps({"outputs": {"a": 1}}))
     weights.write_bytes(b"one")
     config = OmegaConf.create(
-        {"task": {"data": str(data)}, "checkpoint": {"finetune_from_model": str(weights)}}
+        {
+            "task": {"data": f"{tmp_path}/data:{tmp_path}/second"},
+            "checkpoint": {"finetune_from_model": str(weights)},
+        }
     )
     run.folder.mkdir()
     check_inputs(run, config)  # nothing has been started
     run.start(Started({}, inputs=inputs_of(config)), config)
     check_inputs(run, config)
-    if changed == "data":
-        manifest.write_text(json.dumps({"outputs": {"a": 2}}))
-    else:
+    if changed == "weights":
         weights.write_bytes(b"other")
-    with refusing("run", "data" if changed == "data" else "finetune_from_model"):
+    else:
+        (tmp_path / changed / "manifest.json").write_text(json.dumps({"outputs": {"a": 2}}))
+    with refusing("run", "finetune_from_model" if changed == "weights" else changed):
         check_inputs(run, config)
 
 

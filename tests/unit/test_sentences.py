@@ -228,6 +228,15 @@ def test_a_vocabulary_of_ordinary_text_is_known_by_its_words() -> None:
     assert not are_of_other_tokens(lines, ["a", "dog.", "dogs!", "on.", *map(str, range(99))])
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["\u092f\u0939 \u0939\u0948\u0964", "\u06cc\u06c1 \u06c1\u06d2\u06d4", "\u1290\u12cd\u1362"],
+)
+def test_ordinary_text_has_full_stops_of_any_script(line: str) -> None:
+    assert are_of_other_tokens([line], [*line[:-1].split(), line[-1], *map(str, range(99))])
+    assert not are_of_other_tokens([f"{line[:-1]} {line[-1]}"], [*map(str, range(99))])
+
+
 def test_a_multilingual_model_needs_a_direction(model: Trained) -> None:
     task = OmegaConf.create({"lang_pairs": ["en-de", "de-en"], "source_lang": None})
     several = replace(model, state={**model.state, "cfg": OmegaConf.create({"task": task})})

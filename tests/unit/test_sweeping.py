@@ -168,6 +168,8 @@ def data(tmp_path: Path) -> Path:
         ({"task__source_lang": None}, ("task.source_lang",)),
         ({"dataset__gen_subset": "test7"}, ("raw/test7.de",)),
         ({"dataset__valid_subset": "valid,valid1"}, ("valid1.",)),
+        ({"dataset__valid_subset": "test"}, ("dataset.valid_subset",)),
+        ({"dataset__valid_subset": "test,valid"}, ("dataset.valid_subset",)),
         ({"dataset__train_subset": "all"}, ("all.",)),
     ],
 )

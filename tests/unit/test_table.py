@@ -286,6 +286,27 @@ def test_seeds_of_two_sweeps(tmp_path: Path) -> None:
     assert all(text in warning for text in ("collab", "lr", "0.002", "0.0005"))
 
 
+def test_seeds_of_other_training_text(tmp_path: Path) -> None:
+    """The first folder, which has the test set, may have another path on another machine."""
+    for seed, data in ((1, "here/d1:here/d2"), (2, "there/d1:there/d2"), (3, "here/d1")):
+        run = write_run(tmp_path / str(seed), "collab", 64, seed)
+        trained_with(run, task={"data": data})
+    first, second, third = (tmp_path / str(seed) for seed in (1, 2, 3))
+    assert not read_table([first, second]).warnings()
+    (warning,) = read_table([first, second, third]).warnings()
+    assert "d2" in warning
+
+
+def test_seeds_of_other_batches(tmp_path: Path) -> None:
+    for seed, tokens in ((1, 2048), (2, 2048), (3, 8192)):
+        run = write_run(tmp_path / str(seed), "collab", 64, seed)
+        trained_with(run, dataset={"max_tokens": tokens, "num_workers": seed})
+    first, second, third = (tmp_path / str(seed) for seed in (1, 2, 3))
+    assert not read_table([first, second]).warnings()
+    (warning,) = read_table([first, second, third]).warnings()
+    assert "dataset.max_tokens (2048, 8192)" in warning
+
+
 def test_models_of_other_options_are_no_seeds_of_one(tmp_path: Path) -> None:
     """Unless each training chose its heads; a version may have options that another lacks."""
     for heads, number in ((8, 1), (None, 0)):

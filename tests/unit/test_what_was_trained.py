@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from omegaconf import OmegaConf
 from refusals import refusing
 
 from collab_lab import open_model, prices, shrink, translate, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.metrics.loss import cross_entropy, predicted
+from collab_lab.runs.checks import check_data
 from collab_lab.runs.run import Run
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.moments import collect_all
@@ -168,6 +170,29 @@ def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
     read = samples(shards, "train")
     assert sum(len(batch["target"]) for batch in read) == len(first + second)
     assert prices(shards, sentences=10).sentences == 10
+
+
+def test_folders_whose_numbers_mean_other_words(tmp_path: Path) -> None:
+    """fairseq reads them by the words of the first; how often words occur does not matter."""
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    shard = shutil.copytree(copy, tmp_path / "shard")
+    dictionary = shard / "dict.en.txt"
+    words = [line.split()[0] for line in dictionary.read_text().splitlines()]
+    for order in (words, [*words[1:], words[0]]):
+        dictionary.write_text("".join(f"{word} 1\n" for word in order))
+        model = open_model(path, f"{copy}:{shard}")
+        if order == words:
+            dataset_of(model, "train")
+    with refusing(str(dictionary), str(copy / "dict.en.txt")):
+        prices(model, sentences=9)
+    config = OmegaConf.create(
+        {
+            "task": {"data": f"{copy}:{shard}", "source_lang": "en", "target_lang": "de"},
+            "dataset": {"train_subset": "train", "valid_subset": "valid"},
+        }
+    )
+    with refusing(str(dictionary)):
+        check_data(config)
 
 
 #: What happens to the files of a part or of the whole, and the file that is named.
