@@ -125,6 +125,24 @@ def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
         importance(model.model, samples(model, "train", 9))
 
 
+def test_a_decoder_that_reads_each_target_twice_has_no_prices(tmp_path: Path) -> None:
+    """The second time is for alignments, and has no effect on the loss: all prices were 0."""
+    options = {"alignment_layer": 1, "full_context_alignment": True}
+    model = opened(tmp_path, "transformer_align", **options)
+    with refusing("decoder 0", "several times"):
+        prices(model, sentences=9)
+    with refusing("decoder 0", "several times"):
+        importance(model.model, samples(model, "train", 9))
+
+
+def test_a_feed_forward_block_of_two_layers_has_no_prices(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    first, second = model.model.encoder.layers
+    second.fc1, second.fc2 = first.fc1, first.fc2
+    with refusing("encoder 0 feed-forward", "several times"):
+        prices(model, sentences=9)
+
+
 class Passing(MultiheadAttention):
     """It names only some of its arguments: the masks are among the others."""
 
