@@ -96,6 +96,7 @@ def shrink(
     elif times is None:
         raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
     else:
+        times.check(model)
         engine = times.engine
     shares = {name: share for name, share in given.items() if share is not None}
     allowed = allowed_cuts(shares, lose, only, kinds, cache_bits, engine, with_cuts)
