@@ -260,7 +260,11 @@ def chosen_kinds(
 
 def check_own(own: Sequence[Cut], parts: Sequence[str], engine: str) -> None:
     """Raise UserError for a cut of the user that has no effect or that the engine lacks."""
+    names = [cut.name for cut in own]
     for cut in own:
+        if names.count(cut.name) > 1:
+            problem = "is the name of several cuts: give each another one"
+            raise UserError(problem, f"`with_cuts` {cut.name}")
         if cut.part not in parts:
             problem = f"cuts {cut.part}, and only {', '.join(parts)} may be cut"
             raise UserError(problem, f"`with_cuts` {cut.name}", "change the target or `only`")
