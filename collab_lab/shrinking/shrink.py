@@ -101,9 +101,10 @@ def shrink(
     shares = {name: share for name, share in given.items() if share is not None}
     allowed = allowed_cuts(shares, lose, only, kinds, cache_bits, engine, with_cuts)
     allowed = allowed._replace(times=times)
+    model = cuttable(model)
     if evidence is not None:
         reject_unused("has no effect with `evidence`", subset=subset, sentences=sentences)
-    model = cuttable(model)
+        evidence.check_of(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences

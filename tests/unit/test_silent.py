@@ -36,6 +36,7 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics import loss
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions, linear_maps
@@ -99,6 +100,19 @@ def test_statistics_of_another_model(tmp_path: Path) -> None:
         for use in USES.values():
             with pytest.raises(UserError):
                 use(model, foreign)
+
+
+def test_evidence_of_another_model(tmp_path: Path) -> None:
+    """The result would be a smaller one of the model that the evidence is of."""
+    model = model_of(tmp_path / "c.pt")
+    evidence = Evidence.of(model, sentences=9, parts=("heads",))
+    again = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    found, expected = (shrink(one, heads=0.5, evidence=evidence) for one in (again, model))
+    assert found.model.heads == expected.model.heads
+    other = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    toy.randomised(other.model)
+    with refusing("evidence", "another model"):
+        shrink(other, heads=0.5, evidence=evidence)
 
 
 @pytest.mark.slow
