@@ -296,12 +296,13 @@ def print_front(args: argparse.Namespace) -> int:
     from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.shrinking.front import front, series
     from collab_lab.shrinking.shape import PARTS
-    from collab_lab.shrinking.shrink import chosen_kinds
+    from collab_lab.shrinking.shrink import check_own, chosen_kinds
     from collab_lab.trained.sentences import samples
 
     if args.figure is not None:
         check_figure(args)
     own = own_cuts(args)
+    check_own(own, PARTS, OURS)
     kinds = chosen_kinds(kinds_of(args).get("kinds"), PARTS, OURS, own)
     model = cuttable(options.model(args))
     valid = samples(model, "valid") if args.check else []

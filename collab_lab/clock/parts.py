@@ -84,6 +84,7 @@ class PartTimes:
         changes: by group, shares of its width and what they add to ``uncut``.
         caches: by kind of heads, attention type and bits, shares of the exact size and what they
             add.
+        sizes: of the weights and heads of the model; empty if unknown.
     """
 
     work: Work
@@ -92,6 +93,7 @@ class PartTimes:
     totals: Mapping[str, int]
     changes: Mapping[str, Sequence[tuple[float, float]]]
     caches: Mapping[str, Sequence[tuple[float, float]]]
+    sizes: Sequence[str] = ()
 
     @property
     def engine(self) -> str:
@@ -103,6 +105,12 @@ class PartTimes:
         least = {group: min(points)[1] for group, points in self.changes.items()}
         groups = ", ".join(f"{group} {change:+.1%}" for group, change in least.items())
         return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {groups}"
+
+    def check(self, model: Trained) -> None:
+        """Raise UserError for a model of other sizes than the one that was timed."""
+        if self.sizes and self.sizes != sizes_of(model):
+            todo = "time this one: see collab_lab.time_parts"
+            raise UserError("were measured of a model of other sizes", "`times`", todo)
 
     def change(self, site: Site, shape: Shape) -> float:
         """What a shape adds to the time of the uncut model."""
@@ -364,7 +372,8 @@ def time_parts(
     changes = {p: [(s, min(c, 0.0)) for s, c in of] for p, of in table["changes"].items()}
     caches = {group: [(share, change) for share, change in of]
               for group, of in table["caches"].items()}  # fmt: skip
-    return PartTimes(work, table["seconds"], table["uncut"], totals, changes, caches)
+    seconds, uncut = table["seconds"], table["uncut"]
+    return PartTimes(work, seconds, uncut, totals, changes, caches, sizes_of(model))
 
 
 def _machine(timed_in: str) -> str:
@@ -378,11 +387,16 @@ def _machine(timed_in: str) -> str:
 
 def key_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
     """A hash of all that seconds depend on, but for the machine."""
+    where = hardware(cpu=trained.device.type == "cpu")
+    text = "\n".join([*sizes_of(trained), repr(work), *sorted(changed), trained.arch, where])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sizes_of(trained: Trained) -> list[str]:
+    """The sizes of all weights, and the heads and bits of all attentions."""
     shapes = [f"{n} {tuple(w.shape)}" for n, w in sorted(trained.model.state_dict().items())]
     heads = [f"{a} {a.module.num_heads} {own_bits(a.module)}" for a in attentions(trained.model)]
-    where = hardware(cpu=trained.device.type == "cpu")
-    text = "\n".join([*shapes, *heads, repr(work), *sorted(changed), trained.arch, where])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return [*shapes, *heads]
 
 
 def _measured(

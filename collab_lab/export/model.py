@@ -110,7 +110,9 @@ def check_source(trained: Trained) -> Family:
     family = family_of(type(trained.model))
     if family is None or trained.foreign is not None:
         todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
-        raise UserError(f"unknown architecture {trained.arch!r}", trained.path, todo)
+        name = (trained.foreign or type(trained.model)).__name__
+        problem = f"unknown architecture {trained.arch!r} with a {name}"
+        raise UserError(problem, trained.path, todo)
     for problem in finish_problems(trained.model):
         raise inexact(trained, problem, "--format onnx exports the model as it is")
     if any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):

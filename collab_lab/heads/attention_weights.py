@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.metrics.loss import read_by_decoder
-from collab_lab.trained.attentions import Attention, hooked
+from collab_lab.trained.attentions import Attention, OnePass, hooked
 
 
 class Means:
@@ -121,7 +121,7 @@ def shown_weights(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
     Gradients flow through the weights if gradients are enabled.
     """
-    seen: dict[Attention, Tensor] = {}
+    seen = OnePass[Attention, Tensor]()
 
     def hook(attention: Attention) -> Any:
         def record(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
@@ -139,7 +139,7 @@ def head_outputs(model: nn.Module) -> Iterator[dict[Attention, Tensor]]:
 
     The outputs are part of the graph of gradients, starting with the first attention.
     """
-    seen: dict[Attention, Tensor] = {}
+    seen = OnePass[Attention, Tensor]()
 
     def hook(attention: Attention) -> Any:
         def record(module: Any, args: tuple[Tensor]) -> None:

@@ -37,7 +37,7 @@ def collect(
     """
     sums = {name: Sums(attention) for name, attention in heads.items()}
     generator = torch.Generator().manual_seed(seed)
-    calls: dict[str, tuple[Tensor, ...]] = {}
+    calls: list[tuple[Any, ...]] = []
     with ExitStack() as until, in_evaluation(model), torch.enable_grad():
         until.enter_context(at_least_float32(model, *heads.values()))
         for module in pretrained(model):
@@ -52,11 +52,11 @@ def collect(
             batch = {name: as_float32(value) for name, value in batch.items()}
             output = model(**batch)
             scalar = random_product(output, batch, generator)
-            added = [call[-1] for call in calls.values()]
+            added = [zeros for *_, zeros in calls]
             gradients = torch.autograd.grad(
                 scalar, added, allow_unused=True, materialize_grads=True
             )
-            for (name, (x, y, mask, _)), gradient in zip(calls.items(), gradients, strict=True):
+            for (name, x, y, mask, _), gradient in zip(calls, gradients, strict=True):
                 gradient = gradient.transpose(0, 1)  # (T, B, d)
                 sums[name].add(x, y, gradient.any(-1), gradient, mask)
     for name, total in sums.items():
@@ -72,16 +72,19 @@ def as_float32(value: Any) -> Any:
 
 
 def _record(
-    calls: dict[str, Any], name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
+    calls: list[Any], name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
 ) -> Any:
-    """Add inputs and masks of a call to ``calls``, and zeros that are added to its output."""
+    """Add inputs and masks of a call to ``calls``, and zeros that are added to its output.
+
+    A model may call an attention several times, as one of two sentences that it compares.
+    """
     positional = zip(inspect.signature(module.forward).parameters, args, strict=False)
     arguments = dict(positional) | kwargs
     x, y = arguments["hidden_states"], arguments.get("key_value_states")
     x, y = (states.detach().transpose(0, 1) for states in (x, x if y is None else y))
     # Gradients of zeros exist even if all weights are frozen.
     zeros = torch.zeros_like(output[0], requires_grad=True)  # (B, T, d)
-    calls[name] = x, y, arguments.get("attention_mask"), zeros
+    calls.append((name, x, y, arguments.get("attention_mask"), zeros))
     return output[0] + zeros, *output[1:]
 
 

@@ -29,7 +29,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from collab_common.errors import UserError, check_whole
-from collab_lab.trained.attentions import by_type
+from collab_common.progress import say
+from collab_lab.trained.attentions import attentions, by_type
 from collab_lab.trained.checkpoint import Trained, check_transformer, what_was_cut
 from collab_lab.trained.from_options import build_from_options
 from fairseq_collab.attention import HeadAttention
@@ -60,6 +61,8 @@ class Cost:
 def cost(model: Any) -> Cost:
     """Count the parameters and cached bytes of a translation or language model, fairseq's or ours.
 
+    A line names attentions of a plug-in whose cache counts as a standard one.
+
     Args:
         model: what ``open_model`` returns, or its module.
 
@@ -67,6 +70,7 @@ def cost(model: Any) -> Cost:
         UserError: ``model`` is neither.
     """
     model = _module_of(model)
+    say_if_unknown(model)
     cached = {
         f"{part}_bytes_per_{token}_token": sum(cached_bytes(module)[index] for module in modules)
         for token, modules in caching(model).items()
@@ -74,11 +78,31 @@ def cost(model: Any) -> Cost:
     }
     kinds = (HeadAttention, MultiheadAttention)
     ours = [module for module in model.modules() if isinstance(module, kinds)]
+    ours += [attention.module for attention in attentions(model)]  # of plug-ins, too
     return Cost(
         parameters=sum(p.numel() for p in used_parameters(model)),
         attention_parameters=sum(p.numel() for p in {p for one in ours for p in one.parameters()}),
         **cached,
     )
+
+
+def say_if_unknown(model: nn.Module) -> None:
+    """Say which attentions of a plug-in count as if they cached standard keys and values."""
+    modules = [module for found in caching(model).values() for module in found]
+    unknown = sorted({type(module).__name__ for module in modules if not is_known(module)})
+    if unknown:
+        say(
+            f"warning: what a {' and a '.join(unknown)} caches is unknown: the KV cache is counted "
+            "as keys and values of the model's width"
+        )
+
+
+def is_known(module: Any) -> bool:
+    """Whether an attention says what it caches, or has fairseq's keys and values."""
+    if isinstance(module, MultiheadAttention):
+        widths = {project.out_features for project in (module.k_proj, module.v_proj)}
+        return widths == {module.embed_dim}
+    return isinstance(module, HeadAttention)
 
 
 def _module_of(model: Any) -> nn.Module:
@@ -120,9 +144,11 @@ def searched_bytes(model: Any, length: int = LONG, beam: int = SEARCH_BEAM) -> t
         length: tokens of the source, and of the translation.
         beam: number of hypotheses.
     """
-    found, module = cost(model), _module_of(model)
-    target = found.key_bytes_per_target_token + found.value_bytes_per_target_token
-    source = found.key_bytes_per_source_token + found.value_bytes_per_source_token
+    module = _module_of(model)
+    target, source = (
+        sum(sum(cached_bytes(one)) for one in caching(module)[token])
+        for token in ("target", "source")
+    )
     every = length * beam * target
     if not any(isinstance(one, HeadAttention) for one in module.modules()):
         return (every + length * beam * source,) * 2

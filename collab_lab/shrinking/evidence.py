@@ -29,6 +29,7 @@ from collab_lab.statistics.units import UnitStatistics
 from collab_lab.trained.attentions import Attention
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
+from collab_lab.trained.identity import hash_of
 from collab_lab.trained.sentences import sentences_of
 
 T = TypeVar("T")
@@ -95,6 +96,13 @@ class Evidence:
             return cls(model, batches, *collect_all(model, batches, parts=parts))
         of_attentions, of_units = matched(statistics[0], model), statistics[1]
         return cls(model, batches, of_attentions, of_units, mean_bits(model.model, batches))
+
+    def check_of(self, model: Trained) -> None:
+        """Raise UserError unless this is evidence about ``model``, which may be opened again."""
+        own = self.trained.model
+        if own is not model.model and hash_of(own) != hash_of(model.model):
+            problem = f"is of another model than {model.path}"
+            raise UserError(problem, "`evidence`", "collect it of this one: Evidence.of")
 
     def check_caches(self) -> None:
         """Raise UserError if the statistics do not suffice to price other heads and caches."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
@@ -81,7 +81,8 @@ def series(
 ) -> dict[str, dict[str, dict[float, list[float]]]]:
     """Compute the prices of plans, by resource, by name of the series, and by share that is left.
 
-    The shares are those of :data:`FRONT`; a share that no plan reaches is left out.
+    The shares are those of :data:`FRONT`; a share that no plan reaches is left out, and a line says
+    which series has none.
 
     Args:
         kinds: kinds of heads for a smaller cache, one series each, instead of :data:`SERIES`.
@@ -94,10 +95,14 @@ def series(
         shares = [one[resource] for one in FRONT if one.keys() == {resource}]
         for name, allowed in every.items():
             allowed = allowed._replace(own=tuple(own))
-            prices = dict[float, list[float]]()
+            prices, reason = dict[float, list[float]](), ""
             for share in shares:
-                with suppress(UserError):  # no plan is so small
+                try:
                     prices[share] = [propose(evidence, {resource: share}, allowed).price]
+                except UserError as error:  # no plan is so small
+                    reason = error.todo or error.problem
             if prices:
                 result.setdefault(resource, {})[name] = prices
+            else:
+                say(f"the figure has no curve of {name}: not possible ({reason})")
     return result

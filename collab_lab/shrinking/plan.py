@@ -22,6 +22,7 @@ from collab_lab.shrinking.cuts.units import Units
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.shape import PARTS, Shape, Site, width_of
 from collab_lab.trained.attentions import Attention
+from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward
 
 #: What a budget can be of.
@@ -49,6 +50,9 @@ class Times(Protocol):
 
     @property
     def uncut(self) -> float: ...
+
+    def check(self, model: Trained) -> None:
+        """Raise UserError if these are times of another model."""
 
     def change(self, site: Site, shape: Shape) -> float:
         """The time that a shape adds to that of the uncut model; below 0 if it saves time."""

@@ -96,13 +96,15 @@ def shrink(
     elif times is None:
         raise UserError("needs measured `times`", "`time`", "see collab_lab.time_parts")
     else:
+        times.check(model)
         engine = times.engine
     shares = {name: share for name, share in given.items() if share is not None}
     allowed = allowed_cuts(shares, lose, only, kinds, cache_bits, engine, with_cuts)
     allowed = allowed._replace(times=times)
+    model = cuttable(model)
     if evidence is not None:
         reject_unused("has no effect with `evidence`", subset=subset, sentences=sentences)
-    model = cuttable(model)
+        evidence.check_of(model)
     # A missing set fails at once.
     valid = None if lose is None else sentences_of(model, "valid", None)
     sentences = 1000 if sentences is None else sentences
@@ -259,7 +261,11 @@ def chosen_kinds(
 
 def check_own(own: Sequence[Cut], parts: Sequence[str], engine: str) -> None:
     """Raise UserError for a cut of the user that has no effect or that the engine lacks."""
+    names = [cut.name for cut in own]
     for cut in own:
+        if names.count(cut.name) > 1:
+            problem = "is the name of several cuts: give each another one"
+            raise UserError(problem, f"`with_cuts` {cut.name}")
         if cut.part not in parts:
             problem = f"cuts {cut.part}, and only {', '.join(parts)} may be cut"
             raise UserError(problem, f"`with_cuts` {cut.name}", "change the target or `only`")

@@ -55,6 +55,7 @@ from collab_lab.statistics.units import UnitStatistics, UnitSums
 from collab_lab.trained.attentions import (
     Attention,
     HeadMaps,
+    OnePass,
     arguments_of,
     attentions,
     hooked,
@@ -351,18 +352,15 @@ def collect_all(
     padding, num_targets, nats = trained.task.source_dictionary.pad(), 0, 0.0
     sums: dict[Attention, Sums] = {}
     unit_sums: dict[FeedForward, UnitSums] = {}
-    calls: dict[Attention, tuple[Any, ...]] = {}
-    with (
-        naming(trained.path),
-        in_evaluation(model),
-        at_least_float32(model),
-        recorded(model) as unit_calls,
-    ):
+    with naming(trained.path), in_evaluation(model), at_least_float32(model):
         say_if_guessing(trained, batches)
         for batch in bar("prices", batches):
-            calls.clear()
-            unit_calls.clear()
-            with torch.enable_grad(), hooked(model, partial(_record, calls)):
+            calls = OnePass[Attention, tuple[Any, ...]]()
+            with (
+                torch.enable_grad(),
+                hooked(model, partial(_record, calls)),
+                recorded(model) as unit_calls,
+            ):
                 loss, of_targets = sampled_loss(model, batch, generator)
             nats += of_targets
             if not calls:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -44,6 +44,8 @@ _OF_ATTENTION = re.compile(
     r"(q|k|v|out|latent)_proj\.(weight|bias)|mixing|signature|membership|theta"
 )
 
+K = TypeVar("K")
+V = TypeVar("V")
 #: The number of heads of each layer, by attention type.
 HeadCounts = Mapping[AttentionType, Sequence[int]]
 #: The heads to keep, counted from 0, by attention type and layer.
@@ -244,6 +246,21 @@ def inputs_of(module: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Tensor
     """The inputs of one call of an attention: that of the queries, that of keys and values."""
     arguments = arguments_of(module, args, kwargs)
     return arguments["query"], arguments["key"]
+
+
+class OnePass(dict[K, V]):
+    """What hooks saw of each part of a model in one pass, in which each part is called once.
+
+    The last of several calls would count for all of them: of a layer that runs in a loop, or of a
+    decoder that reads the target once more (``--full-context-alignment``).
+    """
+
+    def __setitem__(self, part: K, seen: V) -> None:
+        """Add a part; UserError if it was called already."""
+        if part in self:
+            problem = f"{part} is called several times in one pass"
+            raise UserError(f"{problem}, so what each call does cannot be told apart")
+        super().__setitem__(part, seen)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ from fairseq_compat.overrides import check_model_and_task
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
 #: Precisions in which a checkpoint takes half of the bytes.
 HALF = {torch.float16, torch.bfloat16}
+#: Packages whose modules compute what the names of their weights say.
+KNOWN = {"torch", "fairseq", "fairseq_collab"}
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,16 @@ class Trained:
         """The class that may compute something unknown: see :func:`.family_of`; None if none does.
 
         It is the model's own, or the one of its architecture, which may build a model of a known
-        class and then change it.
+        class and then change it, or in fairseq's own model that of a part, such as a layer that a
+        plug-in puts in place of fairseq's.
         """
         kind, builder = type(self.model), ARCH_MODEL_REGISTRY.get(self.arch)
-        if family_of(kind) is None:
+        family = family_of(kind)
+        if family is None:
             return kind
-        return None if builder in (None, kind) else builder
+        if builder not in (None, kind):
+            return builder
+        return foreign_part(self.model) if kind in family.stock else None
 
     @property
     def attentions(self) -> dict[AttentionType, list[Attention]]:
@@ -174,6 +180,12 @@ class Trained:
                 tensor.copy_(tensor.to(saved_in[name]))
         check_finite(state, self.path)
         return replace(self, saved_in=saved_in)
+
+
+def foreign_part(model: nn.Module) -> type | None:
+    """The class of a part of a model that a plug-in defines, or None."""
+    kinds = (type(part) for part in model.modules())
+    return next((k for k in kinds if k.__module__.partition(".")[0] not in KNOWN), None)
 
 
 def in_precisions(

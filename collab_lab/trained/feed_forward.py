@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from collab_lab.trained.attentions import OnePass
+
 _NAME = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<layer>\d+)")
 
 
@@ -52,12 +54,15 @@ def feed_forwards(model: nn.Module) -> list[FeedForward]:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[FeedForward, tuple[Tensor, Tensor]]]:
-    """Context whose mapping records, by block, ``h`` of the latest call and a tensor of zeros.
+    """Context whose mapping records, by block, ``h`` of one pass and a tensor of zeros.
 
     The zeros are added to ``o``, so that their gradient is the gradient of ``o`` even if all
     weights are frozen.
+
+    Raises:
+        UserError: a block is called several times: see :class:`.OnePass`.
     """
-    calls: dict[FeedForward, tuple[Tensor, Tensor]] = {}
+    calls = OnePass[FeedForward, tuple[Tensor, Tensor]]()
 
     def hook(block: FeedForward) -> Any:
         def after(_module: Any, args: Any, output: Tensor) -> Tensor:

@@ -213,6 +213,28 @@ def trained(model: nn.Module) -> dict[str, Any]:
     return {name: swap.trained_heads(name, **one[-1]) for name, one in known.items() if one}
 
 
+class Compared(nn.Module):
+    """How near two sentences are, as in the training of sentence embeddings."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        of_one, of_other = (self.model(x).last_hidden_state.mean(1) for x in (one, other))
+        return (of_one * of_other).sum()
+
+
+def test_all_calls_of_an_attention_count() -> None:
+    model = Compared(randomised(MODELS["bert"]()))
+    one, other = torch.randint(5, 30, (2, 1, 6))
+    pairs = {"one": one, "other": other}, {"one": other, "other": one}
+    found, expected = (statistics.collect(model, trained(model), [pair]) for pair in pairs)
+    for name, of_it in found.items():
+        torch.testing.assert_close(of_it.query_moment, expected[name].query_moment)
+        torch.testing.assert_close(of_it.key_fisher, expected[name].key_fisher)
+
+
 @pytest.mark.parametrize("name", [*MODELS, "marian", "decoder"])
 def test_statistics_are_naive_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the gradients that autograd gives for the scores of heads swapped in exactly."""

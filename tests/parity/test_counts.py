@@ -14,6 +14,7 @@ import torch
 import toy
 import toy_checkpoints
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.modules import MultiheadAttention
 from toy_language_models import language_model
 
 from collab_lab import open_model
@@ -225,6 +226,36 @@ def test_what_attentions_share_counts_once() -> None:
     assert found.value_bytes_per_target_token == 2 * 2 * 4 * 5
     assert found.key_bytes_per_source_token == 2 * 2 * 4 * 3
     assert found.value_bytes_per_source_token == 2 * 2 * 4 * 5
+
+
+class OneKey(MultiheadAttention):
+    """Of a plug-in: one key and one value for all heads."""
+
+    def __init__(self, d: int, heads: int):
+        super().__init__(d, heads, self_attention=True)
+        self.k_proj, self.v_proj = (torch.nn.Linear(d, d // heads) for _ in "kv")
+
+
+class Averages(torch.nn.Module):
+    """Of a plug-in: it is no attention of fairseq's, and caches a running mean."""
+
+    def __init__(self, d: int, heads: int):
+        super().__init__()
+        self.embed_dim, self.num_heads, self.v_proj = d, heads, torch.nn.Linear(d, d)
+
+
+@pytest.mark.parametrize("kind", [OneKey, Averages])
+def test_a_cache_that_is_unknown_is_said(kind: type, capsys: pytest.CaptureFixture[str]) -> None:
+    model = toy.model("transformer")
+    cost(model)
+    layer = model.decoder.layers[0]
+    layer.self_attn.__class__ = type("Sharp", (MultiheadAttention,), {})  # other scores only
+    cost(model)
+    assert not capsys.readouterr().err
+    layer.self_attn = kind(16, 4)
+    number = cost(model).attention_parameters
+    assert number == sum(w.numel() for name, w in model.named_parameters() if "_attn." in name)
+    assert capsys.readouterr().err.count(kind.__name__) == 1
 
 
 def test_the_cache_as_if_it_were_not_rounded() -> None:

@@ -218,6 +218,21 @@ def test_files_that_define_no_cut(case: str, tmp_path: Path) -> None:
         cuts_in(tmp_path / "none.py")
 
 
+@pytest.mark.parametrize("name", ["latent", "pooled"])
+def test_names_that_are_taken(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Trained, found: Evidence
+) -> None:
+    """By a kind of this project, or by another cut: only one of the two would be tried."""
+    text = (EXAMPLES / "pooled.py").read_text()
+    again = f"\n\nclass Again(Pooled):\n    name = {name!r}\n"
+    (path := tmp_path / "own.py").write_text(text + again)
+    with refusing(name):
+        shrink(model, cache=0.5, with_cuts=cuts_in(path), evidence=found)
+    checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
+    assert main(["shrink", str(checkpoint), str(COPY), "--cpu", "--with", str(path)]) == 1
+    assert name in capsys.readouterr().err
+
+
 def test_cuts_without_effect(model: Trained, found: Evidence) -> None:
     pooled = cuts_in(EXAMPLES / "pooled.py")
     with refusing("pooled", "cache"):

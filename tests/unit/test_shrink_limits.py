@@ -26,6 +26,7 @@ from collab_lab.heads.importance import importance
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
 from collab_lab.shrinking.cut import ANY_BITS
+from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.knapsack import cheapest
@@ -123,6 +124,24 @@ def test_a_model_without_logits_has_no_prices(tmp_path: Path) -> None:
         prices(model, sentences=9)
     with refusing("Pointer", "softmax"):
         importance(model.model, samples(model, "train", 9))
+
+
+def test_a_decoder_that_reads_each_target_twice_has_no_prices(tmp_path: Path) -> None:
+    """The second time is for alignments, and has no effect on the loss: all prices were 0."""
+    options = {"alignment_layer": 1, "full_context_alignment": True}
+    model = opened(tmp_path, "transformer_align", **options)
+    with refusing("decoder 0", "several times"):
+        prices(model, sentences=9)
+    with refusing("decoder 0", "several times"):
+        importance(model.model, samples(model, "train", 9))
+
+
+def test_a_feed_forward_block_of_two_layers_has_no_prices(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    first, second = model.model.encoder.layers
+    second.fc1, second.fc2 = first.fc1, first.fc2
+    with refusing("encoder 0 feed-forward", "several times"):
+        prices(model, sentences=9)
 
 
 class Passing(MultiheadAttention):
@@ -287,6 +306,16 @@ def test_a_figure_has_the_kinds_that_were_asked_for(
     [one] = front.front(found, kinds)
     assert one.plan is not None
     assert one.plan.kind in kinds
+
+
+def test_a_curve_that_is_not_possible_is_said(
+    found: Evidence, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(front, "FRONT", ({"cache": 0.53125},))
+    monkeypatch.setattr(GroupedQuery, "refuses", lambda self, trained: ["heads of many sizes"])
+    assert [*front.series(found, ["unchanged", "grouped-query"])["cache"]] == ["unchanged"]
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "heads of many" in line)
+    assert "grouped-query" in line
 
 
 def test_a_curve_is_of_what_its_name_says(found: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ import toy
 import toy_checkpoints
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_REGISTRY, register_model, register_model_architecture
-from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer import TransformerEncoderBase, TransformerModel
 from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerEncoderLayer
 from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics import loss
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
 from collab_lab.shrinking.cuts.shared_key import SharedKey
+from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.statistics.moments import collect
 from collab_lab.trained.attentions import attentions, linear_maps
@@ -98,6 +100,19 @@ def test_statistics_of_another_model(tmp_path: Path) -> None:
         for use in USES.values():
             with pytest.raises(UserError):
                 use(model, foreign)
+
+
+def test_evidence_of_another_model(tmp_path: Path) -> None:
+    """The result would be a smaller one of the model that the evidence is of."""
+    model = model_of(tmp_path / "c.pt")
+    evidence = Evidence.of(model, sentences=9, parts=("heads",))
+    again = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    found, expected = (shrink(one, heads=0.5, evidence=evidence) for one in (again, model))
+    assert found.model.heads == expected.model.heads
+    other = open_model(tmp_path / "c.pt", toy_checkpoints.COPY)
+    toy.randomised(other.model)
+    with refusing("evidence", "another model"):
+        shrink(other, heads=0.5, evidence=evidence)
 
 
 @pytest.mark.slow
@@ -210,9 +225,8 @@ def test_heads_of_a_plug_in_that_are_derived_from_known_ones(kind: type, tmp_pat
         prices(model, sentences=9)
     with refusing(kind.__name__):
         prune(model, 1, random=1, sentences=9)
-    if kind is not Stock:
-        with refusing(kind.__name__):
-            export.plain(model)
+    with refusing(kind.__name__):
+        export.plain(model)
 
 
 BUILT = "transformer_built_by_a_plug_in"
@@ -235,19 +249,44 @@ def built(args: Namespace) -> None:
     """All options as they are by default."""
 
 
-@pytest.mark.parametrize("use", ["shrink", "prune", "convert", "fairseq", "onnx"])
+#: What would make another model of one that a plug-in has changed.
+MAKES: dict[str, Callable[[Trained], Any]] = {
+    "shrink": lambda model: shrink(model, parameters=0.8, sentences=9),
+    "prune": lambda model: prune(model, 1, sentences=9),
+    "convert": lambda model: convert(model, size=8, sentences=9),
+    "fairseq": export.plain,
+    "onnx": onnx.check,
+}
+
+
+@pytest.mark.parametrize("use", MAKES)
 def test_a_known_model_that_a_plug_in_has_changed(use: str, tmp_path: Path) -> None:
-    uses: dict[str, Callable[[Trained], Any]] = {
-        "shrink": lambda model: shrink(model, parameters=0.8, sentences=9),
-        "prune": lambda model: prune(model, 1, sentences=9),
-        "convert": lambda model: convert(model, size=8, sentences=9),
-        "fairseq": export.plain,
-        "onnx": onnx.check,
-    }
     model = model_of(tmp_path / "c.pt", BUILT)
     assert type(model.model) is TransformerModel
-    with refusing(BUILT if use == "fairseq" else "Builder"):
-        uses[use](model)
+    with refusing("Builder"):
+        MAKES[use](model)
+
+
+class Scaled(TransformerEncoderLayer):
+    """A layer of a plug-in, without weights of its own."""
+
+    def residual_connection(self, x: Tensor, residual: Tensor) -> Tensor:
+        return residual + 1.5 * x
+
+
+@pytest.mark.parametrize("use", MAKES)
+def test_a_known_model_with_a_layer_of_a_plug_in(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which puts it in place of fairseq's when it is imported."""
+    with monkeypatch.context() as plug_in:
+        plug_in.setattr(
+            TransformerEncoderBase, "build_encoder_layer", lambda self, cfg: Scaled(cfg)
+        )
+        model = model_of(tmp_path / "c.pt")
+    assert validation_loss(model) > 0
+    with refusing("Scaled"):
+        MAKES[use](model)
 
 
 def test_one_module_at_two_places(tmp_path: Path) -> None:

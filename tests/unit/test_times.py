@@ -572,6 +572,19 @@ def test_times_without_a_target(model: Trained, found: Evidence) -> None:
         shrink(model, heads=0.5, times=times, evidence=found)
 
 
+def test_times_of_a_model_of_other_sizes(
+    model: Trained, found: Evidence, counted: Path, tmp_path: Path
+) -> None:
+    """Not of another seed, which takes as long."""
+    other = open_model(
+        toy_checkpoints.write(tmp_path / "c.pt", OURS, encoder_ffn_embed_dim=96), COPY
+    )
+    times = time_parts(other, "fairseq", folder=counted)
+    with refusing("times", "other sizes"):
+        shrink(model, time=0.9, times=times, evidence=found)
+    times.check(other)
+
+
 @pytest.mark.parametrize(
     "words",
     [
