@@ -131,11 +131,6 @@ def narrow_keys(score: str, folders: Iterable[str] = tuple(WIDTHS)) -> list[floa
 PLAIN = "nothing"
 
 
-def shortly_tuned() -> Runs:
-    """Rows of shrink.json after 250 updates: one model, and what was cut from it."""
-    return by(load("shrink")["tuned"], "updates")[250]
-
-
 def by_feed_forward() -> dict[str, Runs]:
     """Rows of shrink.json at shares of the layers' parameters, by ``d = 128, F = 2 d``."""
     found: dict[str, Runs] = {}

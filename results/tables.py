@@ -53,7 +53,6 @@ from results.data import (
     load,
     long_rows,
     of_width,
-    shortly_tuned,
     signed,
     speedups,
 )
@@ -251,17 +250,20 @@ def shrunk() -> Rows:
 @table
 def shrunk_tuned() -> Rows:
     """Before and after updates; after them next to the trained model after the same updates."""
-    yield ["what went", "left", "before the updates", "after them", "test, before", "test, after"]
-    tuned = by(shortly_tuned(), "name", "model")
+    yield ["what went", "left", "updates", "n", "before", "after", "test, before", "test, after",
+           "BLEU, after"]  # fmt: skip
     rows = by(load("shrink")["rows"], "model", "name", "share")
-    for (name, model), [run] in tuned.items():
+    tuned = by(load("shrink")["tuned"], "updates", "name", "share")
+    for (updates, name, share), runs in tuned.items():
         if name == PLAIN:
             continue
-        [before], [control] = rows[model, name, run["share"]], tuned[PLAIN, model]
+        before = [row for run in runs for row in rows[run["model"], name, share]]
+        control = tuned[updates, PLAIN, 1.0]
         cells = []
         for lost, bits in (("lost", "valid_bits"), ("lost_test", "test_bits")):
-            cells += [num(before[lost], ".3f"), num(run[bits] - control[bits], ".3f")]
-        yield [name, f"{run['share']:.0%}", *cells]
+            cells += [average(before, lost), num(fmean(gains(runs, control, bits)), ".3f")]
+        bleu = num(fmean(gains(runs, control, "bleu")), "+.1f")
+        yield [name, f"{share:.0%}", num(updates), len(runs), *cells, bleu]
 
 
 @table
