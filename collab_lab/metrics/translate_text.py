@@ -39,7 +39,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
         beam: number of hypotheses per sentence in the beam search.
 
     Returns:
-        The best translation of each sentence.
+        The best translation of each sentence, of at most 2 tokens for each of its own and 20 more.
 
     Raises:
         UserError: the model is a language model, its data folder has no subword model for ordinary
@@ -91,9 +91,12 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     say_if_unlearnt(model, MADE_UP)
     lengths = np.array([len(line) for line in lines])
     dataset = task.build_dataset_for_inference(lines, lengths)
+    # fairseq limits translations by the longest sentence of a batch: here all are as long.
+    equal = (np.flatnonzero(lengths == length) for length in np.unique(lengths))
     batches = (
         to_device(dataset.collater([dataset[int(i)] for i in rows]), model.device)
-        for rows in np.array_split(lengths.argsort(kind="stable"), -(-len(lines) // 64))
+        for group in equal
+        for rows in np.array_split(group, -(-len(group) // 64))
     )
     with in_evaluation(model.model):
         found = translated(model.model, task, batches, {"beam": beam, **LENGTH_LIMIT}, joined_by)

@@ -171,9 +171,13 @@ def training_options(config: DictConfig) -> dict[str, tuple[str, str]]:
 def warnings(frame: pd.DataFrame) -> list[str]:
     """Warnings about whatever makes a comparison unfair or its numbers doubtful."""
     problems = []
-    updates = frame["train_updates"].astype(int)
-    fewest, most = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]
-    if updates.max() > updates.min() * (1 + BUDGET_TOLERANCE):
+    unknown = frame["train_updates"].isna()
+    if unknown.any() and not unknown.all():
+        names = ", ".join(Run(folder).name for folder in frame.loc[unknown, "folder"])
+        problems.append(f"how long these checkpoints were trained is unknown: {names}")
+    updates = frame["train_updates"].dropna().astype(int)
+    if len(updates) and updates.max() > updates.min() * (1 + BUDGET_TOLERANCE):
+        fewest, most = frame.loc[updates.idxmin()], frame.loc[updates.idxmax()]
         problems.append(
             f"training budgets differ by more than {BUDGET_TOLERANCE:.0%}: "
             f"{updates.min():,} updates ({Run(fewest['folder']).name}) to "

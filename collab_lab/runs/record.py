@@ -34,7 +34,8 @@ class Record:
         method: name of the run's row in a table.
         overrides: options that the sweep varied, or that ``score --set`` set.
         command, trained_at_commit: command and commit of the sweep that started the run; the commit
-            is marked ``-dirty`` if files differed from it, and followed by those of later resumes.
+            is marked ``-dirty`` if files differed from it, and followed by those of later resumes,
+            and None for a checkpoint that was given.
         commit, versions, date: commit, versions and date of the scoring.
         data_sha256: hash of the data folder's manifest; None without one.
         reference: the untouched text, relative to the data folder.
@@ -68,10 +69,11 @@ class Record:
             without work that was lost when attempts were killed; with ``train_threads``, while the
             sweep did ``train_jobs`` runs at a time, on ``hardware``.
         averaged: checkpoints that were averaged; ``checkpoint_rule`` chose them.
+        train_updates, epochs: length of the training; None for a checkpoint that was given.
         valid_loss: loss of the scored model (the average) on the validation set, in bits per
-            token, as fairseq computes it with label smoothing and penalties.
-        valid_nats: negative log-likelihood per token, in nats, without both, of the targets that
-            the criterion does not leave out (``ignore_prefix_size``).
+            token, with label smoothing, of the targets that the criterion does not leave out
+            (``ignore_prefix_size``).
+        valid_nats: negative log-likelihood per token, in nats, of the same targets.
     """
 
     task: Task = "translation"
@@ -128,8 +130,8 @@ class Record:
     multiply_adds: int | None
     multiply_adds_length: int
 
-    train_updates: int
-    epochs: int
+    train_updates: int | None = None
+    epochs: int | None = None
     valid_loss: float
     valid_nats: float | None = None
     averaged: list[str]

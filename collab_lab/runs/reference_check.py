@@ -151,11 +151,16 @@ def say_if_written_otherwise(
             say(f"warning: {first}: is a line missing?")
     if number < LEAST:
         return
-    if list(hypotheses) == list(references):
-        say(f"warning: {translations} equals {reference}, line for line: is it the reference?")
+    known = [
+        pair for pair in zip(hypotheses, references, strict=True) if not _UNKNOWN.search(pair[0])
+    ]
+    if 2 * len(known) >= number and all(ours == theirs for ours, theirs in known):
+        problem = f"{translations} equals {reference}, line for line"
+        problem += "" if len(known) == number else f", in all {len(known)} lines without <unk>"
+        say(f"warning: {problem}: is it the reference, or of --score-reference?")
     elif (begun := begun_with(hypotheses, references)) >= BEGUN:
-        known = f"{begun:.0%} of {translations} begin as their references do, and few end so"
-        say(f"warning: {known}: was the model given their first words (--prefix-size)?")
+        share = f"{begun:.0%} of {translations} begin as their references do, and few end so"
+        say(f"warning: {share}: was the model given their first words (--prefix-size)?")
     is_known = True
     for kinds, many, few in ((WRITTEN, 0.9, 0.1), (BEGINNINGS, 0.9, 0.5), (TRACES, 0.02, 0.0)):
         for name, has in kinds.items():

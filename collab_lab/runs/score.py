@@ -80,7 +80,7 @@ def score_run(run: Run) -> Record:
         seed=config.common.seed,
         overrides=started.overrides,
         command=started.command,
-        trained_at_commit=started.commit,
+        trained_at_commit=None if started.checkpoint else started.commit,
         data=data.name,
         data_sha256=manifest_hash(data),
         subset=subset,

@@ -38,7 +38,7 @@ class Diverged(UserError, FloatingPointError):
 
 
 def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]:
-    """The length of the training; empty for a checkpoint that was trained elsewhere.
+    """The length of the training; None for a checkpoint that was trained elsewhere.
 
     Args:
         extra_state: the entry of this name in the run's newest checkpoint.
@@ -53,8 +53,8 @@ def training_numbers(run: Run, extra_state: Mapping[str, Any]) -> dict[str, Any]
     last = epochs[-1] if epochs else {}
     training = run.training()
     return {
-        "train_updates": int(last.get("train_num_updates", 0)),
-        "epochs": int(last.get("epoch", 0)),
+        "train_updates": int(last["train_num_updates"]) if last else None,
+        "epochs": int(last["epoch"]) if last else None,
         "train_seconds": train_seconds(run, extra_state),
         "train_threads": training and training.threads,
         "train_jobs": training and training.jobs,
@@ -105,11 +105,16 @@ def losses(trained: Trained, run: Run) -> dict[str, float | None]:
 
 @torch.no_grad()
 def validate(trained: Trained) -> Mapping[str, Any]:
-    """The mean losses on the validation set, in bits per token, by their names in fairseq's log."""
+    """The mean losses on the validation set, in bits per token, by their names in fairseq's log.
+
+    Both are per target that the criterion counts.  fairseq divides by the number of all targets,
+    also of those that ``ignore_prefix_size`` leaves out, and the loss by the number of sentences
+    with ``sentence_avg``.
+    """
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
-    logs, targets, counted = [], 0, 0
+    logs, targets, counted = list[Mapping[str, Any]](), 0, 0
     with without_bleu(task):
         for batch in batches(trained, "valid"):
             logs.append(step(batch, model, criterion)[2])
@@ -117,11 +122,16 @@ def validate(trained: Trained) -> Mapping[str, Any]:
             counted += int(predicted(model.decoder, batch).sum())
         with metrics.aggregate(new_root=True) as averages:
             task.reduce_metrics(logs, criterion)
-    found = {f"valid_{k}": meter.avg for k, meter in averages.items() if hasattr(meter, "avg")}
-    if trained.ignored_prefix and "valid_nll_loss" in found:
-        # fairseq divides the sum without these targets by the number of all.
+    meters = {f"valid_{k}": meter for k, meter in averages.items()}
+    found = {k: float(meter.avg) for k, meter in meters.items() if hasattr(meter, "avg")}
+    tokens = targets
+    if trained.ignored_prefix:
         check_any(counted)
-        found["valid_nll_loss"] *= targets / counted
+        tokens = counted
+    divided_by = sum(int(log.get("sample_size", log["ntokens"])) for log in logs)
+    for name, number in (("valid_loss", divided_by), ("valid_nll_loss", targets)):
+        if name in found:
+            found[name] *= number / tokens
     return found
 
 

@@ -53,14 +53,14 @@ def test_the_record_of_a_checkpoint(made: Path, trained: Path) -> None:
     )  # fmt: skip
     assert record.overrides["share"] == "half"
     assert (record.beam, record.sentences, record.key_dim, record.heads) == (2, 50, 8, 4)
-    assert (record.train_updates, record.epochs) == (0, 0)
+    assert (record.train_updates, record.epochs, record.trained_at_commit) == (None, None, None)
     assert record.valid_loss > record.valid_nats > 0, "in bits and smoothed; in nats and not"
     assert all((record.seed, record.hardware, record.date))
     started = Run(made).started()
     assert started.checkpoint == str(trained)
     assert started.command is not None
     assert started.command[:2] == ["fairseq-collab", "score"]
-    assert (record.command, record.trained_at_commit) == (started.command, started.commit)
+    assert (record.command, record.commit) == (started.command, started.commit)
 
 
 def test_translations_are_those_of_fairseq_generate(

@@ -261,6 +261,17 @@ def test_a_start_that_was_given_is_said(
     assert ("--prefix-size" in capsys.readouterr().err) == is_said
 
 
+@pytest.mark.parametrize(("word", "is_said"), [("heute", True), ("<unk>", True), ("nie", False)])
+def test_the_reference_in_place_of_translations_is_said(
+    word: str, is_said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--score-reference, in output without its log: words that the dictionary lacks differ."""
+    lines = [line if i % 10 else line.replace("heute", word) for i, line in enumerate(OPENINGS)]
+    printed = [f"D-{i}\t-0.3\t{line}" for i, line in enumerate(lines)]
+    read_system(write(tmp_path / "out", printed), write(tmp_path / "reference", OPENINGS))
+    assert ("--score-reference" in capsys.readouterr().err) == is_said
+
+
 def test_a_start_that_was_given_is_said_of_text_without_blanks() -> None:
     text = [f"{'我们今天去学校'[i % 7]}想了解{i}号房间的新情况好吗" for i in range(60)]
     assert begun_with([f"{line[0]}不知道这是什么东西" for line in text], text) == 1

@@ -58,6 +58,25 @@ def test_text_is_translated_as_the_set_is(model: Trained) -> None:
     assert translate(model, (f"{line}\n" for line in given)) == expected  # as of an open file
 
 
+def test_the_limit_of_a_translation_is_that_of_its_sentence(
+    model: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq limits all translations of a batch by its longest source."""
+    lengths, search = list[list[int]](), translate_text.translated
+
+    def seen(trained: Any, task: Any, batches: Any, *more: Any) -> Any:
+        every = [*batches]
+        lengths.extend(batch["net_input"]["src_lengths"].tolist() for batch in every)
+        return search(trained, task, every, *more)
+
+    monkeypatch.setattr(translate_text, "translated", seen)
+    given = ["a b c d", "a", "b c", "b"]
+    found = translate(model, given)
+    assert sorted(len(batch) for batch in lengths) == [1, 1, 2]
+    assert all(len(set(batch)) == 1 for batch in lengths)
+    assert found == [translate(model, [line])[0] for line in given]
+
+
 def test_breaks_of_documents_are_not_split(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """By BPE codes also, which have not learnt them, whatever is around them; other words are."""
     words, given = model.task.source_dictionary, list[Any]()

@@ -352,6 +352,19 @@ def test_warnings(tmp_path: Path) -> None:
         assert re.search(f"^- .*{warning}", text, re.M)
 
 
+def test_checkpoints_whose_training_is_unknown(tmp_path: Path) -> None:
+    """They are no runs of 0 updates, next to which any other is longer."""
+    given = {"train_updates": None, "epochs": None}
+    write_run(tmp_path / "a", "collab", 64, **given)
+    write_run(tmp_path / "a", "concatenated", 64, **given)
+    assert "Warnings" not in markdown(read(tmp_path / "a"))
+    assert not any("updates" in warning for warning in read(tmp_path / "a").warnings())
+    write_run(tmp_path / "a", "latent", 64, train_updates=4000)
+    text = markdown(read(tmp_path / "a"))
+    assert "budgets differ" not in text
+    assert re.search("^- .*unknown: .*collab", text, re.M)
+
+
 @pytest.mark.parametrize(
     "generation",
     [{"sampling": True}, {"sampling": True, "sampling_topk": 10}, {"max_len_b": 20}, None],

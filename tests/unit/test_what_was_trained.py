@@ -55,10 +55,9 @@ def test_targets_that_the_criterion_leaves_out(tmp_path: Path) -> None:
     """The loss is the sum of fairseq's criterion, per target that counts; a record has it, too."""
     model = trained_without_prefix(tmp_path)
     criterion = model.task.build_criterion(model.cfg.criterion).eval()
-    nats, every, counted = 0.0, 0, 0
+    nats, counted = 0.0, 0
     for batch in samples(model, "valid"):
         nats += float(criterion(model.model, batch)[2]["nll_loss"])
-        every += batch["ntokens"]
         counted += batch["ntokens"] - PREFIX * len(batch["target"])
         assert not cross_entropy(model.model, batch)[:, :PREFIX].any()
         assert not predicted(model.model.decoder, batch)[:, :PREFIX].any()
@@ -68,7 +67,18 @@ def test_targets_that_the_criterion_leaves_out(tmp_path: Path) -> None:
     assert found != pytest.approx(validation_loss(whole), rel=1e-3)
     record = losses(model, Run(tmp_path))
     assert record["valid_nats"] == pytest.approx(nats / counted, rel=1e-4)
-    assert record["valid_loss"] == pytest.approx(nats / every / math.log(2), rel=1e-4)
+    assert record["valid_loss"] == pytest.approx(nats / counted / math.log(2), rel=1e-4)
+
+
+def test_a_loss_is_per_token_whatever_a_training_divides_by(tmp_path: Path) -> None:
+    """``--sentence-avg`` divides the loss, but not the likelihood, by the number of sentences."""
+    state = torch.load(toy_checkpoints.write(tmp_path / "whole.pt"), weights_only=False)
+    state["cfg"]["criterion"] = without_prefix(0) | {"sentence_avg": True}
+    torch.save(state, tmp_path / "by_sentence.pt")
+    model = open_model(tmp_path / "by_sentence.pt", toy_checkpoints.COPY)
+    found = validate(model)
+    assert found["valid_loss"] == pytest.approx(found["valid_nll_loss"], rel=1e-5)
+    assert found["valid_loss"] == pytest.approx(validation_loss(model), rel=1e-5)
 
 
 def test_statistics_without_these_targets(tmp_path: Path) -> None:
