@@ -403,7 +403,13 @@ def keys() -> dict[str, str]:
         gain_of(gains(of_width("long", SHARED, 32), of_width("long", SEPARATE, 128), score))
         for score in ("valid_loss", "bleu")
     ]
+    narrow_eight = [
+        gain_of(gains(*(of_width("heads8", kind, 32) for kind in (SHARED, SEPARATE)), score))
+        for score in ("test_bits", "bleu")
+    ]
     return {
+        "eight_heads": interval(narrow_eight[0], "+.3f"),
+        "eight_heads_bleu": interval(narrow_eight[1], "+.2f"),
         "diagonal_eight": interval(eight[0], "+.3f"),
         "diagonal_eight_bleu": interval(eight[1], "+.2f"),
         "diagonal_256": interval(from_standard["large", SHARED], "+.3f"),
