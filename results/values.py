@@ -404,7 +404,7 @@ def keys() -> dict[str, str]:
         for score in ("valid_loss", "bleu")
     ]
     narrow_eight = [
-        gain_of(gains(*(of_width("heads8", kind, 32) for kind in (SHARED, SEPARATE)), score))
+        gain_of(gains(of_width("heads8", SHARED, 32), of_width("heads8", SEPARATE, 32), score))
         for score in ("test_bits", "bleu")
     ]
     return {
