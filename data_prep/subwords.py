@@ -45,8 +45,8 @@ WHITE_SPACE = [
 #: The symbols that fairseq's dictionaries begin with; fairseq reads equal words as symbols.
 SYMBOLS = frozenset({"<s>", "<pad>", "</s>", "<unk>"})
 
-#: Symbols with which texts of many languages say which one is wanted.
-_TAG = re.compile(r"<[^<>\s]+>|>>[^<>\s]+<<|__\w+__|\[\w+\]|[a-z]{2,3}_[A-Z]\w+")
+#: Symbols with which texts of many languages say which one is wanted; ``<0xE4>`` is a byte.
+_TAG = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>\s]+>|>>[^<>\s]+<<|__\w+__|\[\w+\]|[a-z]{2,3}_[A-Z]\w+")
 _NO_TAGS = SYMBOLS | {BREAK, "<mask>"}
 
 

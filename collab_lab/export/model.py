@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks import TASK_REGISTRY, setup_task
 from fairseq.utils import split_paths
@@ -99,10 +100,23 @@ def plain(trained: Trained) -> Trained:
     """Convert to fairseq's own model with the same function; UserError if that is not exact."""
     family = check_source(trained)
     if type(trained.model) in family.stock:
-        return trained
+        registered = ARCH_CONFIG_REGISTRY.get(trained.arch)
+        is_known = registered is None or registered.__module__.partition(".")[0] == "fairseq"
+        return trained if is_known else trained.with_model(trained.model, renamed(trained, family))
     options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is fairseq's own.
     return trained.with_model(build(trained, options, stock_weights(trained)), options)
+
+
+def renamed(trained: Trained, family: Family) -> Any:
+    """Options of a model of fairseq's class, without the name that a plug-in has for its sizes.
+
+    Stock fairseq lacks that name; the sizes are among the options.
+    """
+    arch, options = family.prefix.rstrip("_"), trained.cfg.model
+    if isinstance(options, Namespace):
+        return Namespace(**{**vars(options), "_name": arch, "arch": arch})
+    return OmegaConf.create({**plain_options(options), "_name": arch})
 
 
 def check_source(trained: Trained) -> Family:

@@ -144,6 +144,7 @@ def test_a_model_that_writes_bytes_is_refused(tmp_path: Path) -> None:
         ("<2en>", False),  # whole in text
         ("<break>", False),
         ("<unk>", False),
+        ("<0xE4>", False),
         ("@-@", False),
         ("\u2581<b>", False),
         ("x_1", False),

@@ -19,6 +19,7 @@ import toy
 import toy_checkpoints
 import toy_task
 from commands import REPOSITORY
+from fairseq import models
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.models.transformer import TransformerModel
 from fairseq.utils import import_user_module
@@ -307,6 +308,29 @@ def test_own_heads_are_opened_with_their_plug_in(tmp_path: Path) -> None:
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_tied_heads")
     options = ["--format=ct2", "--user-dir", plugin, "--out", tmp_path / "out"]
     fails("TiedAttention", path, *options)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "transformer_lm"])
+def test_stock_fairseq_has_no_names_of_plug_ins(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of an architecture of nothing but sizes."""
+    state = toy_checkpoints.made(kind)
+    whole = tmp_path / "whole.pt"
+    torch.save(state, whole)
+    monkeypatch.setitem(models.ARCH_MODEL_REGISTRY, "mine", models.ARCH_MODEL_REGISTRY[kind])
+    monkeypatch.setitem(models.ARCH_CONFIG_REGISTRY, "mine", lambda options: None)
+    options = state["cfg"]["model"]
+    of_it = vars(options) if isinstance(options, Namespace) else options
+    of_it |= {"_name": "mine", "arch": "mine"}
+    torch.save(state, path := tmp_path / "c.pt")
+    run(path, "--format=fairseq", "--out", tmp_path / "out")
+    monkeypatch.undo()
+    (model,), *_ = load_model_ensemble_and_task([str(tmp_path / "out" / "model.pt")])
+    (expected,), *_ = load_model_ensemble_and_task([str(whole)])
+    assert type(model) is type(expected)
+    for name, weight in expected.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
 
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_headsize_n"])
