@@ -86,9 +86,10 @@ def export(trained: Trained, folder: Path) -> None:
     print(f"translate as fairseq does, {how}: {call(trained.model, words)}")
     if words.target_tag or words.source_tag:
         direction = directions(trained)[0].cfg.task
+        begins = "; a translation begins with that of its target_prefix" if words.target_tag else ""
         print(
             f"here from {direction.source_lang} to {direction.target_lang}: other languages have "
-            "their own symbols; a translation begins with that of its target_prefix"
+            f"their own symbols{begins}"
         )
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "

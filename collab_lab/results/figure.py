@@ -98,9 +98,11 @@ def draw(
     page = Figure(figsize=INCHES, layout="constrained")
     page.suptitle(title, x=0.01, ha="left")
     [row] = page.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)
+    every = dict.fromkeys(name for of in panels.values() for name in of)
+    looks = dict(zip(every, styles(every), strict=True))  # one a name, in all panels
     for axes, (name, of) in zip(row, panels.items(), strict=True):
         axes.set_title(name)
-        ends = _plot(axes, of, places, joined=numeric)
+        ends = _plot(axes, of, looks, places, joined=numeric)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
         if numeric and log:
@@ -118,12 +120,17 @@ def draw(
         axes.set(xlabel=x, ylabel=y + f"\ndifference from {zero}" * bool(zero))
         axes.label_outer()
     if len(panels) > 1:
-        handles = axes.get_legend_handles_labels()
-        page.legend(*handles, loc="outside lower center", ncols=4)
+        shown = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in row]
+        legend = {label: handle for pairs in shown for handle, label in pairs}
+        page.legend([*legend.values()], [*legend], loc="outside lower center", ncols=4)
     return page
 
 
-def styles(names: Collection[str]) -> Iterator[tuple[str, str, str]]:
+#: Colour, mark and line.
+Look = tuple[str, str, str]
+
+
+def styles(names: Collection[str]) -> Iterator[Look]:
     """The colour, mark and line of each name; unknown methods get the remaining ones in order."""
     known = [next((STYLES[key] for key in STYLES if key in name), None) for name in names]
     spare = cycle(one for one in dict.fromkeys(STYLES.values()) if one not in known)
@@ -135,12 +142,14 @@ End = tuple[float, float, str, str]
 
 
 def _plot(
-    axes: Axes, series: Mapping[str, Points], places: Mapping[Any, float], joined: bool
-) -> list[End]:
+    axes: Axes, series: Mapping[str, Points], looks: Mapping[str, Look],
+    places: Mapping[Any, float], joined: bool,
+) -> list[End]:  # fmt: skip
     """Draw the series; where each line ends, its name and colour."""
     ends = []
-    for name, (colour, mark, line) in zip(series, styles(series), strict=True):
-        points = sorted((places[at], [*scores]) for at, scores in series[name].items())
+    for name, of in series.items():
+        colour, mark, line = looks[name]
+        points = sorted((places[at], [*scores]) for at, scores in of.items())
         at, means = [x for x, _ in points], [fmean(scores) for _, scores in points]
         seeds = [(x, score) for x, scores in points for score in scores]
         axes.plot(*zip(*seeds, strict=True), mark, color=colour, markersize=4, alpha=0.5)

@@ -205,7 +205,7 @@ def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> l
     except FileNotFoundError:  # fairseq's, of a set
         return [f"{original.cfg.task.data} has no training set to fine-tune on"]
     return [
-        f"to fine-tune {checkpoint} ({PASSES} passes, at the rate of its training):",
+        f"to fine-tune {checkpoint} (about {PASSES} passes, at the rate of its training):",
         command(result, checkpoint, checkpoint.with_suffix(""), updates),
         f"to train {original.path} as long, which is what to compare the result with:",
         command(original, original.path, original_folder(checkpoint), updates),

@@ -437,6 +437,15 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
     assert len({own[:2], small[:2], unknown[:2]}) == 3
 
 
+def test_the_legend_has_the_names_of_all_panels() -> None:
+    panels = {"a": {"mine": {1: [1.0]}, "latent": {1: [2.0]}}, "b": {"yours": {1: [3.0]}}}
+    drawn = figure.draw(panels, "x", "y", "title")
+    (legend,) = drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mine", "latent", "yours"]
+    colours = {line.get_label(): line.get_color() for axes in drawn.axes for line in axes.lines}
+    assert len({colours[name] for name in ("mine", "latent", "yours")}) == 3
+
+
 @pytest.mark.slow
 def test_a_figure_is_reproducible_and_needs_no_font(tmp_path: Path) -> None:
     write_run(tmp_path, "collab", 64)
