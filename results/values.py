@@ -14,10 +14,8 @@ from itertools import product
 from statistics import fmean, linear_regression, median, stdev
 from typing import Any
 
-from scipy import special
-
 from collab_lab.clock.turns import times_as_fast
-from collab_lab.metrics.significance import Gain, gain_of, holm, pooled
+from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.results.render import interval, num
 from results.data import (
     BOTH,
@@ -327,15 +325,13 @@ def shrunk_tuned() -> dict[str, str]:
         for name, share in (("heads and units", HALF), (MASKS, HALF), (PLAIN, 1.0))
     )
     after = gains(masks, plan, "test_bits")
-    mean, (sd, freedom) = fmean(after), pooled([after])
-    half = sd / math.sqrt(len(after)) * special.stdtrit(freedom, 0.95)
     models = by(load("shrink")["models"], "model")
     changes = [run["test_bits"] - models[run["model"]][0]["test_bits"] for run in control]
     return {
         "n": str(len(after)),
         "lead_before": interval(gain_of(masks_more("lost_test", HALF)), "+.3f"),
         "lead_after": interval(gain_of(after), "+.3f"),
-        "lead_after_90": f"{mean - half:+.3f} to {mean + half:+.3f}",
+        "lead_after_90": interval(gain_of(after, confidence=0.9), "+.3f"),
         "lead_bleu": interval(gain_of(gains(plan, masks, "bleu")), "+.2f"),
         "left": interval(gain_of(gains(plan, control, "test_bits")), ".3f"),
         "left_bleu": interval(gain_of(gains(plan, control, "bleu")), "+.2f"),

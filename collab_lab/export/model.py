@@ -101,7 +101,8 @@ def plain(trained: Trained) -> Trained:
     family = check_source(trained)
     if type(trained.model) in family.stock:
         registered = ARCH_CONFIG_REGISTRY.get(trained.arch)
-        is_known = registered is None or registered.__module__.partition(".")[0] == "fairseq"
+        package = getattr(registered, "__module__", "").partition(".")[0]
+        is_known = registered is None or package == "fairseq"
         return trained if is_known else trained.with_model(trained.model, renamed(trained, family))
     options = stock_options(trained, family)
     # Built and loaded by fairseq, so that the state dict is fairseq's own.
@@ -359,13 +360,11 @@ def cut_tags(trained: Trained, reads_codes: bool = False) -> str | None:
     symbols = trained.task.source_dictionary.symbols
     folder = Path(split_paths(trained.cfg.task.data)[0])
     model, codes = folder / SUBWORDS, folder / subwords.CODES
-    if model.is_file():
-
-        def pieces(tag: str) -> list[str]:  # also of a model with bytes, which engines can join
-            processor = SentencePieceProcessor(model_file=str(model))
-            return list(processor.encode(tag, out_type=str))
-
-        return subwords.cut_tags(symbols, pieces, model.name)
+    if model.is_file():  # maybe with bytes, which engines can join
+        processor = SentencePieceProcessor(model_file=str(model))
+        return subwords.cut_tags(
+            symbols, lambda tag: list(processor.encode(tag, out_type=str)), model.name
+        )
     if reads_codes and codes.is_file():
         return subwords.cut_tags(symbols, subwords.units_of(codes), codes.name)
     return None

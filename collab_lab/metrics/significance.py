@@ -189,8 +189,8 @@ class Gain(NamedTuple):
     """The mean of gains over seeds.
 
     Attributes:
-        low, high, p: 95% t-interval, and p of a two-sided t-test of the mean against 0; None if the
-            gains do not vary.
+        low, high, p: t-interval, of 95% unless another was asked for, and p of a two-sided t-test
+            of the mean against 0; None if the gains do not vary.
     """
 
     mean: float
@@ -222,18 +222,20 @@ def pooled(kinds: Iterable[Sequence[float]]) -> Spread:
     return Spread(float(np.sqrt(squares / freedom)) if freedom else 0.0, freedom)
 
 
-def gain_of(gains: Sequence[float], spread: Spread | None = None) -> Gain:
+def gain_of(
+    gains: Sequence[float], spread: Spread | None = None, confidence: float = CONFIDENCE
+) -> Gain:
     """The mean of gains with its t-interval and t-test.
 
     Args:
         spread: standard deviation to assume; default: that of these gains.
+        confidence: of the interval; 0.9 for two one-sided tests, at 5%, of a gain within a margin.
     """
     mean, (sd, freedom) = float(np.mean(gains)), spread or pooled([gains])
-    return _student(mean, sd / np.sqrt(len(gains)), freedom) if sd >= ROUNDING else Gain(mean)
-
-
-def _student(mean: float, error: float, freedom: int) -> Gain:
-    half = error * special.stdtrit(freedom, (1 + CONFIDENCE) / 2)
+    if sd < ROUNDING:
+        return Gain(mean)
+    error = sd / np.sqrt(len(gains))
+    half = error * special.stdtrit(freedom, (1 + confidence) / 2)
     p = 2 * special.stdtr(freedom, -abs(mean) / error)
     return Gain(mean, float(mean - half), float(mean + half), float(p))
 

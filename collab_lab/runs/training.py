@@ -114,11 +114,12 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
-    logs, targets, counted = list[Mapping[str, Any]](), 0, 0
+    logs, targets, counted, divided_by = list[Mapping[str, Any]](), 0, 0, 0
     with without_bleu(task):
         for batch in batches(trained, "valid"):
             logs.append(step(batch, model, criterion)[2])
             targets += int(batch["ntokens"])
+            divided_by += int(logs[-1].get("sample_size", batch["ntokens"]))
             counted += int(predicted(model.decoder, batch).sum())
         with metrics.aggregate(new_root=True) as averages:
             task.reduce_metrics(logs, criterion)
@@ -128,7 +129,6 @@ def validate(trained: Trained) -> Mapping[str, Any]:
     if trained.ignored_prefix:
         check_any(counted)
         tokens = counted
-    divided_by = sum(int(log.get("sample_size", log["ntokens"])) for log in logs)
     for name, number in (("valid_loss", divided_by), ("valid_nll_loss", targets)):
         if name in found:
             found[name] *= number / tokens

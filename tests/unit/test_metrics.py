@@ -550,7 +550,9 @@ def test_student() -> None:
         assert found == pytest.approx((mean, mean - half, mean + half, 0.0742), abs=1e-4)
         assert not found.significant
     assert gain_of([2.0, 2.1, 2.2]).significant
-    assert not Gain(1.0, 0.0, 2.0, 0.05).significant  # which 0 is in
+    half = 2.919986 / 3**0.5  # of 90%
+    narrow = gain_of([1.0, 2.0, 3.0], confidence=0.9)
+    assert narrow == pytest.approx((2, 2 - half, 2 + half, 0.0742), abs=1e-4)
 
 
 #: Standard deviations of losses over seeds of decide.json: standard heads, and other kinds.

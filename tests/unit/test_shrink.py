@@ -406,7 +406,7 @@ def test_the_cheapest_kind_is_taken(found: Evidence) -> None:
 
 
 def test_new_heads_that_are_built_are_better_than_those_that_are_tried(found: Evidence) -> None:
-    """A search prices the first maps alone."""
+    """A search only prices the first maps."""
     plan = propose(found, {"cache": 0.6}, Allowed(("cache",), ("collab",), (0,)))
     assert 0 < apply_cuts(found, plan)[1].price < 0.999 * plan.price
 
