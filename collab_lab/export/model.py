@@ -7,6 +7,7 @@ head: see :mod:`.standard_weights`.
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from argparse import Namespace
 from collections import Counter
@@ -360,10 +361,11 @@ def cut_tags(trained: Trained, reads_codes: bool = False) -> str | None:
     symbols = trained.task.source_dictionary.symbols
     folder = Path(split_paths(trained.cfg.task.data)[0])
     model, codes = folder / SUBWORDS, folder / subwords.CODES
-    if model.is_file():  # maybe with bytes, which engines can join
-        processor = SentencePieceProcessor(model_file=str(model))
+    if model.is_file():
+        # Maybe with bytes, which engines can join; only read if there are tags.
+        load = functools.cache(lambda: SentencePieceProcessor(model_file=str(model)))
         return subwords.cut_tags(
-            symbols, lambda tag: list(processor.encode(tag, out_type=str)), model.name
+            symbols, lambda tag: list(load().encode(tag, out_type=str)), model.name
         )
     if reads_codes and codes.is_file():
         return subwords.cut_tags(symbols, subwords.units_of(codes), codes.name)
