@@ -60,8 +60,21 @@ ENDS = ".!?\u2026\u0589\u061f\u06d4\u0964\u0965\u1362\u1367"
 ATTACHED = re.compile(rf"[^\s!-/:-@\[-`{{-~][{ENDS}\u3002\uff01\uff1f]$")
 #: A full stop or a comma apart from its word, as in tokens, and in no language's ordinary text.
 DETACHED = re.compile(rf"[\w{VOWEL_SIGNS}] [.,\u3001\u3002\u060c](?: |$)")
+#: A question or exclamation mark apart from its word, as in tokens, and in ordinary French.
+DETACHED_END = re.compile(rf"[\w{VOWEL_SIGNS}] [!?\u061f](?: |$)")
 #: Largest share of words with such an end in the vocabulary of tokenised text: abbreviations.
 ABBREVIATIONS = 1 / 50
+
+
+def is_detached(line: str, language: str) -> bool:
+    """Whether a line has punctuation apart from its word, which its language's text has not."""
+    found = DETACHED.search(line) or (language != "fr" and DETACHED_END.search(line))
+    return bool(found)
+
+
+def are_tokens(detached: float, lines: float) -> bool:
+    """Whether a text looks like tokens, of whose lines some number is :func:`is_detached`."""
+    return detached > max(2, lines / 4)
 
 
 def is_attached(text: str) -> bool:

@@ -75,8 +75,8 @@ class SetReport:
         decomposed: number of lines, on both sides, whose letters are separate from their accents
             (not in Unicode's form NFC)
         attached: number of lines, on both sides, of tokenised text that end in a word with its mark
-        detached: number of lines, on both sides, of ordinary text with a full stop or a comma apart
-            from its word
+        detached: number of lines, on both sides, of ordinary text with a full stop, a comma or
+            another mark apart from its word
         misread: number of lines, on both sides, with UTF-8 that was read as Latin-1 or Windows-1252
         replaced: number of lines, on both sides, with U+FFFD, the sign of an unreadable character
         first_misread, first_replaced: place of the first of these lines, FILE:LINE
@@ -349,9 +349,9 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
         if report.detached > report.kept // 4:
             yield (
                 f"warning: {report.detached:,} of {2 * report.kept:,} lines of the set {split} "
-                "have a full stop or a comma apart from its word, as tokens do: translations will "
-                "also be tokens, and scores are not those of ordinary text; detokenise the text, "
-                "or give --subwords subword_nmt"
+                "have a full stop, a comma or another mark apart from its word, as tokens do: "
+                "translations will also be tokens, and scores are not those of ordinary text; "
+                "detokenise the text, or give --subwords subword_nmt"
             )
         if report.attached > report.kept:
             yield (

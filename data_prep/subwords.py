@@ -23,7 +23,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from collab_common import BREAK
-from collab_common.encodings import DETACHED, is_attached
+from collab_common.encodings import is_attached, is_detached
 from collab_common.errors import UserError
 from data_prep.check import MOST_CHARACTERS, SetReport
 from data_prep.parallel_text import Pair, lines_of
@@ -289,10 +289,11 @@ def write_subwords(
                 report.drop(faults[faulty], location)
                 report.mark_unsegmented(number)
                 continue
-            for out, line, side in zip((source_out, target_out), lines, sides, strict=True):
+            outs = (source_out, target_out)
+            for path, out, line, side in zip(sources, outs, lines, sides, strict=True):
                 report.tokens += len(side)
                 report.attached += bool(mark) and is_attached(line)
-                report.detached += not mark and bool(DETACHED.search(line))
+                report.detached += not mark and is_detached(line, path.suffix[1:])
                 if rejoined(side, mark) != _with_blanks(line):
                     report.altered += 1
                     report.first_altered = report.first_altered or line

@@ -56,6 +56,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         resuming.keep_patience,
         resuming.keep_plateau,
         resuming.end_at_max_update,
+        resuming.start_averages,
         fairseq_fixes.end_loading_with_the_process,
         fairseq_fixes.ask_the_model,
         fairseq_fixes.restore_removed_names,

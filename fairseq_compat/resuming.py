@@ -102,3 +102,31 @@ def end_at_max_update() -> None:
         if resumes and 0 < limit <= updates:
             _end(trainer, f"{updates} updates of {limit}")
         return result
+
+
+def start_averages() -> None:
+    """A training with --store-ema from a checkpoint without moving averages ends in a traceback.
+
+    fairseq means to start the averages from the checkpoint's weights, which it has deleted by then.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    @wrap(Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        read = checkpoint_utils.load_checkpoint_to_cpu
+
+        def with_averages(path: str, *more: Any, **options: Any) -> Any:
+            state = read(path, *more, **options)
+            extra = state.get("extra_state")
+            if extra is not None and "ema" not in extra:
+                logger.info(f"moving averages start from the weights of {path}")
+                extra["ema"] = {name: weight.clone() for name, weight in state["model"].items()}
+            return state
+
+        if self.cfg.ema.store_ema:
+            checkpoint_utils.load_checkpoint_to_cpu = with_averages
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            checkpoint_utils.load_checkpoint_to_cpu = read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from collab_common.errors import UserError
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> int:
     from collab_lab.metrics import significance
     from collab_lab.results.collect import decoding_of
     from collab_lab.results.render import grid, num
+    from collab_lab.runs.record import doubts
     from collab_lab.runs.translations import read_system
 
     baseline, system = (read_system(path, args.reference) for path in (args.baseline, args.system))
@@ -61,6 +63,9 @@ def main(argv: list[str]) -> int:
         ]
         for one in results
     ]
+    for one in (baseline, system):
+        for doubt in doubts(asdict(one.record)) if one.record else ():
+            say(f"warning: {one.path}: {doubt}")
     searches = {decoding_of(one.record) for one in (baseline, system) if one.record}
     if len(searches) > 1:
         say(f"warning: different decoding: {' and '.join(sorted(map(str, searches)))}")

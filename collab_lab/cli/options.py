@@ -300,4 +300,5 @@ def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason
     """End with status 2 if one of these options is given, because it would have no effect."""
     for name in names:
         if getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name.replace('_', '-')} {reason}")
+            [*words] = next(of.option_strings for of in parser._actions if of.dest == name)
+            parser.error(f"{words[-1]} {reason}")

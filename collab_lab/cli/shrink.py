@@ -295,6 +295,7 @@ def print_front(args: argparse.Namespace) -> int:
 
     from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.shrinking.front import front, series
+    from collab_lab.shrinking.planner import spelled
     from collab_lab.shrinking.shape import PARTS
     from collab_lab.shrinking.shrink import check_own, chosen_kinds
     from collab_lab.trained.sentences import samples
@@ -310,7 +311,7 @@ def print_front(args: argparse.Namespace) -> int:
     rows = []
     for shares, plan, lost, reason in front(evidence, kinds, own, valid):
         if plan is None:
-            print(f"{shares}: not possible ({reason})")
+            print(f"{spelled(shares)}: not possible ({reason})")
             continue
         kind = plan.kind if "cache" in shares else None
         rows.append([shares.get("cache"), shares.get("parameters"), kind, plan.price, lost])

@@ -33,7 +33,7 @@ from collab_lab.trained.attentions import attentions, by_type, check_known, of_o
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.from_options import build_from_options, load_weights
-from collab_lab.trained.rebuilt import finish_problems, weights_of
+from collab_lab.trained.rebuilt import finish_problems, function_problems, weights_of
 from data_prep import subwords
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL
@@ -126,11 +126,13 @@ def check_source(trained: Trained) -> Family:
     family = family_of(type(trained.model))
     if family is None or trained.foreign is not None:
         todo = "give a transformer or transformer_lm, fairseq's own or one of this project's"
-        name = (trained.foreign or type(trained.model)).__name__
-        problem = f"unknown architecture {trained.arch!r} with a {name}"
+        name = trained.foreign or type(trained.model).__name__
+        problem = f"unknown architecture {trained.arch!r} ({name})"
         raise UserError(problem, trained.path, todo)
     for problem in finish_problems(trained.model):
         raise inexact(trained, problem, "--format onnx exports the model as it is")
+    for problem in function_problems(trained):
+        raise inexact(trained, problem, None)
     if any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
         problem = "no exact export: this format cannot round the KV cache (--cache-bits)"
         raise UserError(problem, trained.path, "give --no-cache-bits to export without rounding")

@@ -138,7 +138,7 @@ def problems(trained: Trained) -> Iterator[str]:
     model, foreign = trained.model, trained.foreign
     family = family_of(type(model))
     if family is None or foreign is not None:
-        name = f"{(foreign or type(model)).__name__} ({trained.arch})"
+        name = f"{foreign or type(model).__name__} ({trained.arch})"
         yield f"{name} is no transformer of fairseq or of this project, so its graph is not known"
         return
     if type(model) in family.stock:  # becomes one of this project's

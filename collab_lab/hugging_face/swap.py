@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
@@ -24,11 +25,13 @@ from collab_lab.mathematics.new_heads import shared_keys
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.trained.checkpoint import check_finite
+from collab_lab.trained.checkpoint import check_finite, in_evaluation
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS
 
+#: Differences by rounding, as shares of the largest output.
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}
 #: Weight and bias of a linear map, if it has one.
 Linear = tuple[Tensor, Tensor | None]
 
@@ -79,8 +82,8 @@ def swap_attention(
         The key widths of the attentions that were replaced, by name.
 
     Raises:
-        UserError: there is no such attention, one cannot be replaced, or ``model`` is itself an
-            attention; the model is then unchanged.
+        UserError: there is no such attention, one cannot be replaced or computes something else
+            than its weights say, or ``model`` is itself an attention; the model is then unchanged.
         ValueError: an unknown ``query``.
     """
     check_choice("query", query, (*QUERY_MIXINGS, "separate"))
@@ -101,6 +104,8 @@ def swap_attention(
         problem = f"the {type(model).__name__} is an attention itself"
         raise UserError(problem, todo="give a model that holds it")
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
+    for name, of in heads.items():
+        check_function(name, model.get_submodule(name), of)
     target = NarrowerHeads() if query == "separate" else SharedKey(query)
     by_name = key_dim if isinstance(key_dim, Mapping) else dict.fromkeys(heads, key_dim)
     widths = {name: by_name[name] for name in heads}
@@ -146,6 +151,37 @@ def trained_heads(
     heads.load_state_dict(state, strict=False)
     heads.scaling = scaling
     return heads
+
+
+@torch.no_grad()
+def check_function(name: str, original: Any, heads: SeparateAttention) -> None:
+    """Raise UserError if an attention computes something else than its weights say.
+
+    A registered attention function, a hook, or a projection of another class may change scores or
+    outputs, and the replacement would lose that.  Random states show it; some are large, because
+    capped scores differ only then.
+    """
+    implementation = original.config._attn_implementation
+    function = ALL_ATTENTION_FUNCTIONS.get(implementation)
+    if function is not None and function.__module__.partition(".")[0] != "transformers":
+        problem = (
+            f"its attention function {implementation!r} would be replaced by softmax attention"
+        )
+        raise UserError(problem, name, "set the attention implementation to 'eager'")
+    if original._forward_pre_hooks:
+        raise UserError("a hook before it would be lost", name, "remove the hook first")
+    like, random = heads.k_proj.weight, torch.Generator().manual_seed(1)
+    x = torch.randn(3, 7, heads.embed_dim, generator=random).to(like)  # (B, T, d)
+    x *= torch.tensor([1.0, 5.0, 25.0]).to(like).view(3, 1, 1)
+    no_mask = x.new_zeros(3, 1, 7, 7)
+    with in_evaluation(original, heads):
+        # Without the hooks on the output, which the adapter keeps.
+        found = original.forward(x, attention_mask=no_mask)[0]
+        expected = heads(*[x.transpose(0, 1)] * 3)[0].transpose(0, 1)
+    largest = expected.flatten(1).abs().amax(1).view(3, 1, 1)
+    if not ((found - expected).abs() <= ROUNDING[like.dtype] * largest).all():
+        problem = f"the {type(original).__name__} computes something else than its weights say"
+        raise UserError(problem, name, "remove hooks and layers of other classes first")
 
 
 def collaborative_core(

@@ -28,12 +28,12 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _BY_CHARACTER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 _WORD = re.compile(r"[^\W\d_]+")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-#: Subwords of other programs.  U+0120 begins the words of GPT-2's, and some of Maltese, of which
-#: hardly three stand in a row.
-_OTHERS = re.compile(r"\uffed|\uff5f|(^| )##\w|\u0120\S* ?\u0120\S* ?\u0120|[a-z]\u0120")
+#: Subwords of other programs; BERT's begin no line.  U+0120 begins the words of GPT-2's, and some
+#: of Maltese, of which hardly three stand in a row.
+_OTHERS = re.compile(r"\uffed|\uff5f|\S ##\w|\u0120\S* ?\u0120\S* ?\u0120|[a-z]\u0120")
 #: Traces of subwords or tokens in text: their name, and the advice of the error.
 _TRACES = {
-    re.compile(r"@@( |$)|\u2581"): "subwords; translate with --remove-bpe",
+    re.compile(r"\w@@( |$)|(^| )\u2581\w"): "subwords; translate with --remove-bpe",
     _OTHERS: "subwords; join them as their tokeniser does",
     _BYTE: "subwords; join the bytes of characters",
     re.compile(r"(^| )-[LR][RSC]B-( |$)", re.IGNORECASE): "tokens of the Penn Treebank; detokenise",

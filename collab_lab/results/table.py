@@ -20,6 +20,7 @@ from collab_common.errors import UserError
 from collab_lab.metrics.significance import Gain, gain_of, holm
 from collab_lab.results import collect
 from collab_lab.results.collect import SEED, check_same, check_seeds, column, numeric
+from collab_lab.runs.record import doubts
 
 NO_X = "none"
 #: What a table varies by default.
@@ -101,6 +102,12 @@ class Table:
                 f"seeds of {row.label} have one validation loss: is it one model, scored twice?"
                 for row in self.rows
                 if len({*(found := row.values("valid_nats"))}) < len(found)
+            ]
+            + [
+                f"{row.label}, seed {run[SEED]}: {doubt}"
+                for row in self.rows
+                for _, run in row.runs.iterrows()
+                for doubt in doubts(run)
             ]
         )
 

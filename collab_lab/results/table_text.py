@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
+from collab_common.encodings import are_tokens
 from collab_common.errors import UserError
 from collab_lab.metrics.significance import Gain
 from collab_lab.results.collect import SHARE, column, distinct
@@ -77,8 +78,9 @@ def markdown(table: Table) -> str:
     parts = [
         f"# {title(table)}",
         grid(*main_cells(table)),
-        f"±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU on {scored_text(first)}. "
-        f"Multiply-adds: one forward pass of {first['multiply_adds_length']} tokens{sides}. "
+        "±: standard deviation over seeds (n - 1). BLEU, chrF: sacreBLEU, case-sensitive, on "
+        f"{scored_text(first)}. Multiply-adds: one forward pass of "
+        f"{first['multiply_adds_length']} tokens{sides}. "
         "KV cache: all decoder layers, as a share of the bytes of a 16-bit cache of standard heads "
         "with these layers and this width.",
         *listed("Warnings", table.warnings()),
@@ -106,7 +108,9 @@ def scored_text(run: Mapping[str, Any]) -> str:
     """The text that the scores of a run belong to."""
     if "tok:none" in str(run.get("bleu_signature")):
         return "your tokens, as they are"
-    return "detokenised, cased text"
+    if are_tokens(run.get("marks_apart", 0), run.get("sentences", 0)):
+        return "text with punctuation apart from its word, as tokens have, and not comparable"
+    return "text as it is in `raw/`"
 
 
 def listed(title: str, items: Sequence[str]) -> list[str]:

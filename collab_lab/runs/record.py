@@ -7,11 +7,13 @@ module and :mod:`collab_lab.runs.run` from this package.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from collab_common import files
+from collab_common.encodings import are_tokens
 from collab_common.errors import UserError
 
 AGAIN = "remove the file and score the run again (fairseq-collab score)"
@@ -58,6 +60,7 @@ class Record:
         key_dim: width of the keys in the cache, of all heads together; None if attentions differ,
             and for latents, which are not keys.
         model_dim, heads: size and number of heads of each attention; None if attentions differ.
+        marks_apart: lines of the reference with punctuation apart from its word, as in tokens.
         key_bytes_per_target_token, ...: bytes of the KV cache per token, over all decoder layers,
             for 16-bit numbers or for rounded numbers with their scales and offsets.
         cache_share: these bytes for one source and one target token, as a share of those of a model
@@ -107,6 +110,7 @@ class Record:
     lenpen: float | None = None
     generation: dict[str, Any] | None = None
     at_length_limit: int | None = None
+    marks_apart: int | None = None
     breaks_wanted: int | None = None
     breaks_missing: int | None = None
     breaks_extra: int | None = None
@@ -144,6 +148,19 @@ class Record:
     versions: dict[str, str]
     hardware: str
     date: str
+
+
+def doubts(record: Mapping[str, Any]) -> list[str]:
+    """Reasons to doubt the scores of a record, given its fields."""
+    number = record.get("sentences") or 0
+    cut, apart = (record.get(name) or 0 for name in ("at_length_limit", "marks_apart"))
+    result = []
+    if cut > number // 100:
+        result.append(f"{cut:.0f} of {number:.0f} translations end at the limit of their length")
+    if are_tokens(apart, number):
+        lines = f"{apart:.0f} of {number:.0f} lines of the reference"
+        result.append(f"{lines} have punctuation apart from its word, as tokens do")
+    return result
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from collab_common.encodings import ENDS, ESCAPE, REPLACEMENT, VOWEL_SIGNS, is_misread
+from collab_common.encodings import (
+    ENDS,
+    ESCAPE,
+    REPLACEMENT,
+    VOWEL_SIGNS,
+    are_tokens,
+    is_detached,
+    is_misread,
+)
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_lab.metrics.translation_scores import tokenizer
@@ -177,6 +185,17 @@ def say_if_written_otherwise(
     say_if_in_pieces(hypotheses, references, translations, reference)
     if is_known:  # otherwise its characters are said already
         say_if_characters_differ(hypotheses, references, translations, reference)
+
+
+def marks_apart(references: Sequence[str], reference: Path) -> int:
+    """Count the references with punctuation apart from its word; say if they look like tokens."""
+    number = sum(is_detached(line, reference.suffix[1:]) for line in references)
+    if are_tokens(number, len(references)):
+        say(
+            f"warning: {number} of {len(references)} lines of {reference} have punctuation apart "
+            "from its word, as tokens do: scores are not those of ordinary text"
+        )
+    return number
 
 
 def tag_of(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:

@@ -9,6 +9,7 @@ leaves them running, and the next sweep waits for them, because they hold the lo
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import NamedTuple
 
 import torch
@@ -26,7 +28,7 @@ from collab_common.files import Busy
 from collab_common.provenance import commit
 from collab_lab.runs.inputs import inputs_of
 from collab_lab.runs.progress import Progress
-from collab_lab.runs.record import JOBS, Failure, Record, Started
+from collab_lab.runs.record import JOBS, Failure, Record, Started, doubts
 from collab_lab.runs.run import Run, num_gpus
 from collab_lab.runs.sweep import Job
 
@@ -165,10 +167,12 @@ def environment(run: Run, gpus: Sequence[str], jobs: int) -> dict[str, str]:
     """The environment of a run's process, which uses these GPUs and belongs to no other job.
 
     Variables of a job with several processes are removed, because fairseq would wait for the
-    others.  In Weights & Biases the run has its own name.
+    others.  In Weights & Biases the run has its own name; a hash of its folder tells it from a run
+    of another sweep whose folder has the same last name.
     """
+    place = hashlib.sha256(str(run.folder.resolve()).encode()).hexdigest()[:6]
     own = {name: value for name, value in os.environ.items() if not OF_ANOTHER_JOB.match(name)}
-    named = {JOBS: str(jobs), "WANDB_NAME": f"{run.folder.parent.name}/{run.name}"}
+    named = {JOBS: str(jobs), "WANDB_NAME": f"{run.folder.parent.name}/{run.name} {place}"}
     return own | named | ({VISIBLE: ",".join(gpus)} if gpus else {})
 
 
@@ -195,7 +199,7 @@ def summary(record: Record) -> str:
     """The score of a run in a few words."""
     if record.perplexity:
         return ", ".join(f"perplexity {x:.2f} ({name})" for name, x in record.perplexity.items())
-    return f"BLEU {record.bleu:.2f}"
+    return "; ".join([f"BLEU {record.bleu:.2f}", *doubts(asdict(record))])
 
 
 def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:

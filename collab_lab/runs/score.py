@@ -38,7 +38,7 @@ from collab_lab.runs.checks import check_generation, check_test_set
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Record, jobs_at_a_time
-from collab_lab.runs.reference_check import say_if_written_otherwise
+from collab_lab.runs.reference_check import marks_apart, say_if_written_otherwise
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, read_lines, without_breaks
@@ -218,6 +218,8 @@ def score_translations(
     of_tokens = form is not None and not form["moses"]
     scores = score(plain, plain_references, of_tokens)
     facts: Facts = {"reference": reference, **asdict(scores)}
+    if not of_tokens:
+        facts["marks_apart"] = marks_apart(plain_references, data / reference)
     if breaks is not None:
         logger.info("%s", breaks)
         facts |= {f"breaks_{name}": number for name, number in breaks._asdict().items()}

@@ -27,6 +27,7 @@ from collab_lab.runs.reference_check import (
     GIVE_REFERENCE,
     check_lines,
     letter_runs,
+    marks_apart,
     say_if_written_otherwise,
 )
 from collab_lab.runs.run import Run, data_folder
@@ -37,8 +38,10 @@ _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _STARTED = re.compile(r"'prefix_size': [1-9]|'score_reference': True")
 _CONSTRAINED = re.compile(r"C-\d+\t|.*'constraints': '")
 _SCORES = re.compile(r"P-\d+\t")
-#: Tokens at which fairseq's search ends by default, whatever the source.
-LIMIT = 200
+#: The limit of fairseq's search, ``a x + b`` tokens for a source of x, in the options that it logs.
+_LIMITS = re.compile(r"'max_len_a': ([\d.]+).*'max_len_b': (\d+)")
+#: The limit by default.
+LIMIT = (0.0, 200)
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
 
 
@@ -65,7 +68,10 @@ def read_system(path: Path, reference: Path | None = None) -> System:
         if reference is None:
             todo = "give its reference text (--reference)"
             raise UserError("is not a run", where=path, todo=todo)
-        return System(path, *_aligned(path, reference), of_tokens=_is_of_tokens(reference))
+        text = _aligned(path, reference)
+        if not (of_tokens := _is_of_tokens(reference)):
+            marks_apart(text[1], reference)
+        return System(path, *text, of_tokens=of_tokens)
     run = Run(path)
     record = _translated(run)
     hypotheses = path / (record.hypotheses or run.translations.name)
@@ -208,16 +214,31 @@ def read_hypotheses(path: Path) -> list[str]:
 
 
 def say_if_cut(lines: Sequence[str], path: Path) -> None:
-    """Say on standard error if translations end at fairseq's limit, by the scores of their tokens.
+    """Say on standard error if translations end at the limit of the search.
 
-    With ``</s>`` they have one score more.  Longer ones show that the search had another limit.
+    Scores of tokens show how long they are; with ``</s>`` they have one score more.  If the limit
+    grows with the source, its subwords may be joined, so that its words are counted: then many
+    translations must be longer than that.
     """
-    scored = [(line.partition("\t")[0], line.count(" ")) for line in lines if _SCORES.match(line)]
-    if max((tokens for _, tokens in scored), default=0) == LIMIT:
-        number = len({sentence for sentence, tokens in scored if tokens == LIMIT})
+    found = next(filter(None, map(_LIMITS.search, lines)), None)
+    a, b = (float(found[1]), int(found[2])) if found else LIMIT
+    scored = [(line.partition("\t")[0][2:], line.count(" ")) for line in lines
+              if _SCORES.match(line)]  # fmt: skip
+    words = {line.partition("\t")[0][2:]: len(line.split()) for line in lines
+             if _SOURCE.match(line)}  # fmt: skip
+    if a == 0:
+        cut = {sentence for sentence, tokens in scored if tokens == b}
+        # Longer ones show that the search had another limit.
+        cut = cut if max((tokens for _, tokens in scored), default=0) == b else set()
+        limit = f"at {b} tokens, the limit of the search,"
+    else:
+        cut = {one for one, tokens in scored if tokens >= a * words.get(one, tokens) + b}
+        cut = cut if len(cut) > max(2, len(words) // 100) else set()
+        limit = f"near the limit of the search, {a:g} x + {b} tokens, or beyond,"
+    if cut:
         say(
-            f"warning: {number} translations in {path} end at {LIMIT} tokens, fairseq's limit, and "
-            "may be cut off: give fairseq-generate --max-len-a 2 --max-len-b 20"
+            f"warning: {len(cut)} translations in {path} end {limit} and may be cut off: give "
+            "fairseq-generate larger --max-len-a and --max-len-b (2 and 20 by default here)"
         )
 
 

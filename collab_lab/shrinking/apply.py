@@ -33,9 +33,15 @@ def apply_plan(evidence: Evidence, plan: Plan, fit: bool = True) -> Smaller:
 
 
 def apply_cuts(evidence: Evidence, plan: Plan) -> tuple[Trained, Plan]:
-    """The smaller model before the refit, and the plan with the price of its cache.
+    """The smaller model before the refit, and the plan as :func:`drafted` prices it."""
+    draft, plan = drafted(evidence, plan)
+    return draft.build(), plan
 
-    Cuts change one draft, which is built once.  Heads that stay change the prices of new ones.
+
+def drafted(evidence: Evidence, plan: Plan) -> tuple[Draft, Plan]:
+    """The draft that all cuts have changed, and the plan with the price of its cache.
+
+    Heads that stay change the prices of new ones.
     """
     draft, prices = Draft(evidence.trained, evidence.attentions), dict[Site, float]()
     for part in PARTS:
@@ -46,7 +52,7 @@ def apply_cuts(evidence: Evidence, plan: Plan) -> tuple[Trained, Plan]:
     if prices:
         total = {**plan.prices, "cache": sum(prices.values())}
         plan = replace(plan, prices=total, of_sites=prices)
-    return draft.build(), plan
+    return draft, plan
 
 
 def shares_of(model: Trained, trained: Trained, plan: Plan) -> dict[str, float]:

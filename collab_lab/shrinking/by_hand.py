@@ -398,7 +398,8 @@ def check_number(
     few = keep is not None and not 1 <= keep <= min(counts, default=0)
     if few or not 0 <= (number or 0) <= sum(counts):
         asked = f"remove {number} heads" if keep is None else f"keep {keep} heads of each"
-        raise UserError(f"cannot {asked}: it has {heads} by layer", model.path)
+        has = ", ".join(f"{type_} {' '.join(map(str, of))}" for type_, of in heads.items() if of)
+        raise UserError(f"cannot {asked}: it has by layer {has}", model.path)
     of_types = (a for a in attentions(model.model) if a.type in types)
     together = math.lcm(*(removed_together(a.module) for a in of_types if a.module.num_heads))
     if keep is not None and keep % together:

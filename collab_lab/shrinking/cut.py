@@ -28,7 +28,7 @@ from collab_lab.trained.rebuilt import arch_of, model_problems
 from fairseq_collab.attention import SeparateAttention
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.base import HeadModel
-from fairseq_collab.models.variants import SEPARATE
+from fairseq_collab.models.variants import SEPARATE, family_of
 
 #: The most sizes of an attention that a search tries.
 MOST_SIZES = 16
@@ -156,10 +156,9 @@ class NewHeads(Cut):
     def refuses(self, trained: Trained) -> Iterator[str]:
         model, kind = trained.model, self.kind
         is_other = isinstance(model, HeadModel) and model.variant is not SEPARATE
-        foreign = trained.foreign
-        if is_other or foreign is not None:
+        if is_other or family_of(type(model)) is None:
             yield (
-                f"a {(foreign or type(model)).__name__} is neither a transformer, nor a "
+                f"a {type(model).__name__} is neither a transformer, nor a "
                 "transformer_lm, nor a transformer_headsize_n"
             )
             return

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from collab_common.errors import UserError
 from collab_common.progress import say
 from collab_lab.metrics.loss import mean_bits
+from collab_lab.shrinking.apply import drafted
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Allowed, Plan
@@ -71,9 +72,14 @@ def front(
                 made = cheapest_model(evidence, shares, allowed)
                 yield PlanAt(shares, made.plan, mean_bits(made.model.model, valid) - before)
             else:
-                yield PlanAt(shares, propose(evidence, shares, allowed))
+                yield PlanAt(shares, priced(evidence, shares, allowed))
         except UserError as error:
             yield PlanAt(shares, None, reason=error.todo or error.problem)
+
+
+def priced(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed) -> Plan:
+    """The cheapest plan, with the price that ``shrink --out`` prints for it."""
+    return drafted(evidence, propose(evidence, shares, allowed))[1]
 
 
 def series(
@@ -98,7 +104,7 @@ def series(
             prices, reason = dict[float, list[float]](), ""
             for share in shares:
                 try:
-                    prices[share] = [propose(evidence, {resource: share}, allowed).price]
+                    prices[share] = [priced(evidence, {resource: share}, allowed).price]
                 except UserError as error:  # no plan is so small
                     reason = error.todo or error.problem
             if prices:

@@ -44,6 +44,7 @@ def cheapest(
     together: Sequence[Together] = (),
     *,
     exactly: Mapping[str, int] | None = None,
+    at_least: Mapping[str, int] | None = None,
     seconds: float = SECONDS,
 ) -> dict[K, P] | None:
     """Choose one option for each place so that the sum of prices is least, within all budgets.
@@ -56,6 +57,7 @@ def cheapest(
         budgets: largest sum of each cost, by the name of the attribute.
         together: constraints between places.
         exactly: sums of costs that must be met exactly.
+        at_least: smallest sum of each cost.
         seconds: time limit.
 
     Returns:
@@ -74,6 +76,8 @@ def cheapest(
         unit = math.gcd(*costs) or 1  # small numbers: the solver's tolerance is absolute
         least = budget / unit if resource in (exactly or {}) else -np.inf
         limits.append(LinearConstraint([cost // unit for cost in costs], least, budget // unit))
+    for resource, least in (at_least or {}).items():
+        limits.append(LinearConstraint([getattr(one, resource) for _, one in pairs], least, np.inf))
     prices = [option.price for _, option in pairs]
     # The solver takes sums as equal that differ by less than 1e-6.
     scale = 1e6 / max(*map(abs, prices), 1e-12)

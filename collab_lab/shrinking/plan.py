@@ -92,7 +92,7 @@ class Allowed(NamedTuple):
         return {
             kind: [
                 *cuts,
-                Bits(),
+                Bits(alone=kind == "unchanged"),
                 *([own[kind]] if kind in own else [c() for c in CACHE_CUTS[kind]]),
             ]
             for kind in kinds

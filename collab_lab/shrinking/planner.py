@@ -9,7 +9,7 @@ beats; the solver, :mod:`.knapsack`, chooses among them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from collab_lab.shrinking.shape import (
     whole_costs,
     width_of,
 )
-from collab_lab.trained.attentions import attentions
+from collab_lab.trained.attentions import Attention, attentions
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 
 #: Parts of the whole in which times are counted.
@@ -52,6 +52,7 @@ class OutOfReachError(UserError):
         cls,
         shares: Mapping[str, float],
         leasts: Iterable[Mapping[str, float]],
+        parts: Collection[str],
         where: Any = None,
         reasons: Iterable[str] = (),
     ) -> OutOfReachError:
@@ -60,13 +61,16 @@ class OutOfReachError(UserError):
         Args:
             shares: the targets: largest share of each resource.
             leasts: smallest reachable shares, for each kind of heads that was tried.
+            parts: what may be cut, from :data:`.shape.PARTS`.
             where: the checkpoint, for the message.
             reasons: why further kinds of heads do not fit the model.
         """
         listed = [*leasts]
         least = {name: min(one[name] for one in listed) for name in shares}
         each = " of each (if the others may be larger)" if len(shares) > 1 else ""
-        todo = "; ".join([f"the smallest share{each} is {spelled(least)}", *reasons])
+        cut = [part for part in PARTS if part in parts]
+        by = "" if len(cut) == len(PARTS) else f" by cuts of {' and '.join(cut)} alone"
+        todo = "; ".join([f"the smallest share{each}{by} is {spelled(least)}", *reasons])
         error = cls(f"no smaller model reaches {spelled(shares)}", where, todo)
         error.least = least
         return error
@@ -92,7 +96,7 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
     if not plans and leasts:
-        raise OutOfReachError.of(shares, leasts, evidence.trained.path, reasons)
+        raise OutOfReachError.of(shares, leasts, allowed.parts, evidence.trained.path, reasons)
     if not plans:
         problem = f"no smaller model reaches {spelled(shares)}"
         raise UserError(problem, evidence.trained.path, "; ".join(reasons))
@@ -203,14 +207,20 @@ class Planner:
             for name, share in shares.items()
         }
         sums = {name: number - self._fixed(name) for name, number in (exactly or {}).items()}
-        chosen = cheapest(self.options, budgets, self._together(), exactly=sums)
+        together, one_head = self._together(), self._one_head()
+        chosen = cheapest(self.options, budgets, together, exactly=sums, at_least=one_head)
         if chosen is None:
-            raise OutOfReachError.of(shares, [{name: self._least(name) for name in shares}])
+            leasts = [{name: self._least(name) for name in shares}]
+            raise OutOfReachError.of(shares, leasts, {cut.part for cut in self.cuts})
         return self._plan(chosen)
 
     def _together(self) -> list[Together]:
         """Sites whose shapes must agree."""
         return [Together(tie.sites, partial(_tied, tie)) for tie in self.ties]
+
+    def _one_head(self) -> dict[str, int]:
+        """The constraint that a model with heads keeps one."""
+        return {"heads": 1} if any(isinstance(site, Attention) for site in self.options) else {}
 
     def _fixed(self, name: str) -> int:
         """The cost of what has no options."""
@@ -226,7 +236,7 @@ class Planner:
             site: [option._replace(price=float(getattr(option, name))) for option in of]
             for site, of in self.options.items()
         }
-        least = cheapest(alone, {}, self._together())
+        least = cheapest(alone, {}, self._together(), at_least=self._one_head())
         assert least is not None
         return self._fixed(name) + sum(getattr(option, name) for option in least.values())
 

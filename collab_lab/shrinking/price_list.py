@@ -26,7 +26,7 @@ PRICED: dict[str, Cut] = {
     "latent": Latent(),
     "collab": SharedKey(),
     "grouped-query": GroupedQuery(),
-    "unchanged": Bits(),
+    "unchanged": Bits(alone=True),
 }
 
 

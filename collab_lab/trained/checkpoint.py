@@ -22,6 +22,7 @@ from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.progress import say
 from collab_lab.trained.attentions import Attention, attentions, by_type
+from collab_lab.trained.foreign import foreign_function, foreign_part
 from collab_lab.trained.from_options import check_autoregressive
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
@@ -33,8 +34,6 @@ from fairseq_compat.overrides import check_model_and_task
 GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
 #: Precisions in which a checkpoint takes half of the bytes.
 HALF = {torch.float16, torch.bfloat16}
-#: Packages whose modules compute what the names of their weights say.
-KNOWN = {"torch", "fairseq", "fairseq_collab"}
 
 
 @dataclass(frozen=True)
@@ -82,20 +81,22 @@ class Trained:
         return str(self.options.get("_name") or self.options.get("arch"))
 
     @property
-    def foreign(self) -> type | None:
-        """The class that may compute something unknown: see :func:`.family_of`; None if none does.
+    def foreign(self) -> str | None:
+        """The name of what may compute something unknown; None if nothing does.
 
-        It is the model's own, or the one of its architecture, which may build a model of a known
-        class and then change it, or in fairseq's own model that of a part, such as a layer that a
-        plug-in puts in place of fairseq's.
+        It is the model's own class (see :func:`.family_of`); or the class of its architecture,
+        which may build a model of a known class and then change it; or in fairseq's own model that
+        of a part, such as a layer that a plug-in puts in place of fairseq's; or a function that a
+        plug-in puts into one of these classes or modules.
         """
         kind, builder = type(self.model), ARCH_MODEL_REGISTRY.get(self.arch)
         family = family_of(kind)
         if family is None:
-            return kind
+            return kind.__name__
         if builder not in (None, kind):
-            return builder
-        return foreign_part(self.model) if kind in family.stock else None
+            return builder.__name__
+        part = foreign_part(self.model) if kind in family.stock else None
+        return part or foreign_function(self.model)
 
     @property
     def attentions(self) -> dict[AttentionType, list[Attention]]:
@@ -180,12 +181,6 @@ class Trained:
                 tensor.copy_(tensor.to(saved_in[name]))
         check_finite(state, self.path)
         return replace(self, saved_in=saved_in)
-
-
-def foreign_part(model: nn.Module) -> type | None:
-    """The class of a part of a model that a plug-in defines, or None."""
-    kinds = (type(part) for part in model.modules())
-    return next((k for k in kinds if k.__module__.partition(".")[0] not in KNOWN), None)
 
 
 def in_precisions(

@@ -68,8 +68,8 @@ def dictionary_sizes(weights: Mapping[str, Tensor], path: Path) -> tuple[int, in
         elif rows:
             sizes.append(sum(rows))
     if not sizes:
-        problem = "has no word embeddings, so the size of its dictionary is unknown"
-        todo = "give a transformer that reads words or subwords"
+        problem = "has no table of word embeddings of one encoder or decoder"
+        todo = "give a transformer of one translation direction, or a language model of subwords"
         raise UserError(problem, path, todo)
     return sizes[0], sizes[-1]
 

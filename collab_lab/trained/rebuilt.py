@@ -5,19 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf, ValidationError
 from torch import Tensor, nn
 
 from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import attentions, of_one_model, weight_problems
-from collab_lab.trained.checkpoint import Trained, check_finite, without_checkpointing
-from collab_lab.trained.from_options import load_weights
+from collab_lab.trained.checkpoint import (
+    Trained,
+    check_finite,
+    in_evaluation,
+    without_checkpointing,
+)
+from collab_lab.trained.from_options import build_from_options, load_weights
 from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
+#: Whether models compute as they are built, see :func:`computes_as_built`.
+_AS_BUILT = WeakKeyDictionary[nn.Module, bool]()
 _IN_LAYER = re.compile(r"(?P<layer>(encoder|decoder)\.layers\.\d+)\.\w+")
 #: Options with which no model of ours can be built, or no block fitted, and why.
 _UNSUPPORTED = UNSUPPORTED | {
@@ -51,11 +60,60 @@ def model_problems(trained: Trained) -> Iterator[str]:
     """Reasons why a model rebuilt from options and weights would not compute the same function."""
     model = trained.model
     if (foreign := trained.foreign) is not None:
-        yield f"a {foreign.__name__} may compute something that a rebuilt model does not"
+        yield f"{foreign} may compute something that a rebuilt model does not"
     yield from finish_problems(model)
     yield from option_problems(trained)
     yield from weight_problems(model)
-    yield from _tied_parts(model)
+    tied = [*_tied_parts(model)]
+    yield from tied
+    if trained.foreign is None and not tied:
+        yield from function_problems(trained)
+
+
+def function_problems(trained: Trained) -> Iterator[str]:
+    """The reason why weights and options do not say what a model computes, if they do not."""
+    if trained.model not in _AS_BUILT:
+        _AS_BUILT[trained.model] = computes_as_built(trained)
+    if not _AS_BUILT[trained.model]:
+        yield f"it computes something else than a {trained.arch} of its options and weights"
+
+
+@torch.no_grad()
+def computes_as_built(trained: Trained) -> bool:
+    """Whether a model that fairseq builds from the options and the weights computes the same.
+
+    A plug-in's task or architecture may change a model after it has built it, for example the
+    scale of an attention, which no name of a class, function or weight shows.  Both models read
+    the same made-up words.
+    """
+    model, options, task = trained.model, trained.cfg.model, trained.task
+    like = next(model.parameters())
+    with without_checkpointing(options):
+        built: Any = build_from_options(options, trained.cfg, model.state_dict(), trained.path)
+    shapes, expected_shapes = (
+        {name: weight.shape for name, weight in one.state_dict().items()} for one in (model, built)
+    )
+    if shapes != expected_shapes:
+        return False
+    # The built model has placeholders for the words of the dictionaries, so signatures of its own.
+    signed = {name: of for name, of in built.state_dict().items() if name.endswith("signature")}
+    load_weights(built, {**model.state_dict(), **signed}, trained.path)
+
+    def made_up(dictionary: Any) -> Tensor:
+        """Two sequences of words; [2, 5]."""
+        first = dictionary.nspecial
+        numbers = torch.arange(10).view(2, 5) * 7 % max(1, len(dictionary) - first)
+        return (numbers + first).to(like.device)
+
+    words, inputs = made_up(task.target_dictionary), dict[str, Tensor]()
+    if not trained.is_language_model:
+        inputs["prev_output_tokens"] = words
+        words = made_up(task.source_dictionary)
+        inputs["src_lengths"] = torch.full((2,), words.size(1), device=like.device)
+    with in_evaluation(model):
+        found = model(src_tokens=words, **inputs)[0].float()
+    expected = built.to(like.device, like.dtype).eval()(src_tokens=words, **inputs)[0].float()
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * float(expected.std()) + 1e-6)
 
 
 def finish_problems(model: nn.Module) -> Iterator[str]:

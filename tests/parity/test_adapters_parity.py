@@ -21,6 +21,7 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
 )
+from transformers.modeling_utils import AttentionInterface
 
 from collab_common.errors import UserError
 from collab_lab.hugging_face import adapters, statistics, swap, swap_attention
@@ -179,6 +180,47 @@ def test_other_implementations_are_refused() -> None:
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="sdpa"):
         model(torch.arange(5)[None])
+
+
+def _capped(model: Any) -> None:
+    """With another attention function, which the weights do not show."""
+
+    def capped(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, **options: Any) -> Any:
+        scores = torch.tanh(q @ k.mT * module.scaling) + (0 if mask is None else mask)
+        return (scores.softmax(-1) @ v).transpose(1, 2), None
+
+    AttentionInterface.register("capped", capped)
+    model.set_attn_implementation("capped")
+
+
+def _hooked_query(model: Any) -> None:
+    query = model.encoder.layer[0].attention.self.query
+    query.register_forward_hook(lambda module, args, output: 2 * output)
+
+
+def _hooked_before(model: Any) -> None:
+    attention = model.encoder.layer[0].attention.self
+    attention.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
+
+
+class Doubled(nn.Linear):
+    """A projection that computes something else than its weights say."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def _projected(model: Any) -> None:
+    model.encoder.layer[0].attention.self.key.__class__ = Doubled
+
+
+@pytest.mark.parametrize("change", [_capped, _hooked_query, _hooked_before, _projected])
+def test_attentions_that_compute_something_else_are_refused(change: Any) -> None:
+    """At full width the result would not be exact."""
+    model = randomised(MODELS["bert"]())
+    change(model)
+    with refusing("layer.0.attention.self"):
+        swap_attention(model, D)
 
 
 def test_separate_keys_that_do_not_deal_out() -> None:

@@ -74,7 +74,7 @@ def trained(arch: str, separate: bool = True, **options: Any) -> Trained:
     if "_lm" in arch:
         sizes = toy_lm.language_model_options(arch, **chosen)
     model = toy.build(arch, symbols, sizes).double()  # adaptive inputs have a single buffer
-    given: Any = Namespace(**sizes)
+    given: Any = Namespace(**sizes, _name=arch)
     if arch != "transformer":
         defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
         given = OmegaConf.merge(defaults, {**sizes, "_name": arch})

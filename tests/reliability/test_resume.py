@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from commands import run_command
 
 from fairseq_compat import checkpoints
@@ -89,3 +90,17 @@ def test_the_last_update_is_the_last(train_args: list[str], tmp_path: Path) -> N
     assert not losses(train(train_args, tmp_path, "--max-update=13"))
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     assert losses(train(train_args, tmp_path, "--max-update=14")).keys() == {"13"}
+
+
+def test_moving_averages_start_from_the_weights(
+    train_args: list[str], trained: Path, tmp_path: Path
+) -> None:
+    """Of a checkpoint without averages."""
+    source = trained / "checkpoint_last.pt"
+    options = ["--store-ema", f"--finetune-from-model={source}", "--lr=1e-30", "--max-update=1"]
+    assert f"moving averages start from the weights of {source}" in train(
+        train_args, tmp_path, *options
+    )
+    expected = checkpoints.read(source)["model"]
+    found = checkpoints.read(tmp_path / "checkpoint_last.pt")["extra_state"]["ema"]
+    assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)

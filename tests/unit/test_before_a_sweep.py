@@ -60,7 +60,10 @@ def with_test_set(folder: Path) -> Path:
 def test_a_training_is_one_process_with_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever job a shell belonged to; and each run has its own name in Weights & Biases."""
+    """Whatever job a shell belonged to; and each run has its own name in Weights & Biases.
+
+    Sweeps of two folders may have folders of one name in these.
+    """
     for name, value in LEFT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("WANDB_PROJECT", "ours")
@@ -68,14 +71,14 @@ def test_a_training_is_one_process_with_a_name(
     monkeypatch.setattr(scheduler, "child_command", lambda _: [sys.executable, "-c", script])
     job = Job("one", {}, OmegaConf.create({"common": {"cpu": True}}))
     names = set()
-    for sweep in ("first", "second"):
+    for sweep in ("first/heads", "second/heads"):
         run = Run(tmp_path / sweep / "one")
         ours = Scheduler({run: job}, 1, [])
         while ours.step():
             pass
         found = json.loads((run.folder / "environment").read_text())
         assert found.keys() & LEFT.keys() == {"WANDB_NAME"}
-        assert found["WANDB_NAME"].endswith("one")
+        assert found["WANDB_NAME"].startswith("heads/one ")
         assert found["WANDB_PROJECT"] == "ours"
         assert found["PATH"] == os.environ["PATH"]
         names.add(found["WANDB_NAME"])

@@ -270,9 +270,9 @@ def test_what_is_printed_builds_the_same_model(tmp_path: Path, change: str) -> N
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     source = open_model(toy_checkpoints.write(tmp_path / "c.pt"))
-    source.cfg.model.max_source_positions = "many"
+    source.cfg.model.quant_noise_pq_block_size = "many"  # which no model without such noise reads
     kept: Any = {type_: [[0]] * 2 for type_ in ATTENTION_TYPES}
-    with refusing(str(tmp_path / "c.pt"), "max_source_positions"):
+    with refusing(str(tmp_path / "c.pt"), "quant_noise_pq_block_size"):
         pruned(source, kept)
 
 

@@ -364,6 +364,54 @@ def test_translations_at_fairseqs_limit_are_said(
     assert ("2 translations" in capsys.readouterr().err) == is_said
 
 
+@pytest.mark.parametrize(
+    ("limits", "tokens", "said"),
+    [
+        ("'max_len_a': 0, 'max_len_b': 10", (10, 10, 9, 8), "2 translations"),
+        ("'max_len_a': 0.0, 'max_len_b': 11", (10, 10, 9, 8), ""),
+        ("'max_len_a': 2.0, 'max_len_b': 4", (12, 12, 13, 11), "3 translations"),
+        ("'max_len_a': 2.0, 'max_len_b': 4", (12, 12, 11, 11), ""),  # as few may be right
+    ],
+)
+def test_translations_at_other_limits_are_said(
+    limits: str, tokens: tuple[int, ...], said: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The log of fairseq-generate has its options; sources have three words and an end here."""
+    printed = [f"INFO | {{'beam': 5, {limits}, 'min_len': 1}}"]
+    for i, n in enumerate(tokens):
+        printed += [f"S-{i}\ta b c", f"D-{i}\t-1\ta", f"P-{i}\t{' '.join(['-1.0'] * (n + 1))}"]
+    read_hypotheses(write(tmp_path / "out", printed))
+    errors = capsys.readouterr().err
+    assert said in errors if said else "limit" not in errors
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "is_said"),
+    [
+        ("Satz {} hat viele Wörter .", "test.de", True),
+        ("didn 't {} ask that ?", "test.en", True),
+        ("est-il {} ici ?", "test.fr", False),
+        ("Satz {} hat viele Wörter.", "test.de", False),
+    ],
+)
+def test_a_reference_of_tokens_is_said(
+    line: str, name: str, is_said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even if the translations are tokens, too: their score is not that of text."""
+    reference = [line.format(i) for i in range(40)]
+    paths = [write(tmp_path / out, text) for out, text in (("out", reference), (name, reference))]
+    read_system(*paths)
+    assert ("punctuation apart from its word, as tokens" in capsys.readouterr().err) == is_said
+    facts, _ = score_translations(
+        Translations(reference, reference),
+        write(tmp_path / "data" / "raw" / name, reference).parents[1],
+        "test",
+        name[-2:],
+    )
+    assert facts["marks_apart"] == 40 * is_said
+
+
 def test_two_outputs_that_were_sorted(tmp_path: Path) -> None:
     """Each sentence would have the better of its two translations."""
     printed = ["S-0\ta", "S-0\ta", "D-0\t-0.2\tx", "D-0\t-0.3\ty"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +24,8 @@ from toy_checkpoints import COPY
 from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
+from collab_lab.export import onnx
+from collab_lab.export.model import check_source
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
@@ -79,6 +83,49 @@ def test_a_class_of_a_plug_in_is_not_built_anew_as_another(
     model.model.__class__ = type("Scaled", (type(model.model),), {})
     with refusing("Scaled", "c.pt"):
         CHANGES[change](model)
+
+
+def _halved(function: Any) -> Any:
+    """As a plug-in's decorator, which keeps the name and the module of what it wraps."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        x, *rest = function(*args, **kwargs)
+        return (x / 2, *rest)
+
+    return wrapped
+
+
+def _half_of_output(module: nn.Module, args: Any, output: Any) -> Any:
+    return (output[0] / 2, *output[1:])
+
+
+@pytest.mark.parametrize("place", ["class", "module", "hook", "attribute"])
+@pytest.mark.parametrize(
+    "use",
+    [lambda model: prune(model, 3, random=1, sentences=9), check_source, onnx.check],
+    ids=["prune", "formats", "onnx"],
+)
+def test_what_a_plug_in_puts_into_fairseqs_own_classes(
+    place: str, use: Callable[[Trained], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuilt model would lack it, or have it twice, and no other engine has it."""
+    model = opened(tmp_path)
+    layer = model.model.decoder.layers[1]
+    if place == "class":
+        monkeypatch.setattr(type(layer), "forward", _halved(type(layer).forward))
+    elif place == "module":
+        layer.forward = _halved(layer.forward)
+    elif place == "hook":
+        layer.register_forward_hook(_half_of_output)
+    else:
+        layer.activation_fn = torch.tanh
+    expected = {
+        "class": ("TransformerDecoderLayerBase.forward", __name__),
+        "attribute": ("something else than a transformer",),
+    }.get(place, ("decoder.layers.1", __name__))
+    with refusing(*expected):
+        use(model)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -287,6 +334,47 @@ def test_the_least_that_is_named_is_possible(
         of_share(share - 0.001)
 
 
+@pytest.mark.parametrize("name", ["parameters", "heads"])
+def test_the_least_of_a_language_model_has_a_head(name: str, tmp_path: Path) -> None:
+    """A model without any head cannot be built."""
+    path = toy_checkpoints.write(tmp_path / "lm.pt", "transformer_lm")
+    evidence = Evidence.of(open_model(path, toy_checkpoints.blocks(tmp_path / "lm")), "valid", 9)
+    allowed = Allowed(CUT_BY[name])
+    with pytest.raises(OutOfReachError) as raised:
+        propose(evidence, {name: 0.01}, allowed)
+    model, _ = apply.apply_cuts(evidence, propose(evidence, raised.value.least, allowed))
+    assert sum(model.heads["decoder"]) == 1
+
+
+def test_the_least_is_of_the_parts_that_may_be_cut(found: Evidence) -> None:
+    """A target that asks for nothing allows more cuts, and so a smaller least."""
+    with refusing("by cuts of units and heads alone") as alone:
+        propose(found, {"parameters": 0.01}, Allowed(CUT_BY["parameters"]))
+    with refusing("the smallest share of each") as together:
+        propose(found, {"parameters": 0.01, "cache": 1.0})
+    leasts = [error.value.least["parameters"] for error in (alone, together)]  # type: ignore[attr-defined]
+    assert leasts[1] < leasts[0]
+
+
+def test_heads_of_two_sizes_are_not_rounded_alone(tmp_path: Path) -> None:
+    """Stock fairseq may have them, and options of a model with a rounded cache describe one."""
+    model = opened(tmp_path, decoder_attention_heads=2)
+    with refusing("unchanged", "different sizes of queries"):
+        shrink(model, cache=0.5, kinds=["unchanged"], sentences=9)
+    assert "unchanged" in prices(model, sentences=9).impossible
+
+
+def test_a_price_in_the_table_is_the_one_of_the_model(
+    found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads that go change the price of a cache."""
+    monkeypatch.setattr(front, "FRONT", ({"cache": 0.25, "parameters": 0.7},))
+    [one] = front.front(found, ["collab"])
+    assert one.plan is not None
+    _, plan = apply.apply_cuts(found, propose(found, one.shares, Allowed(kinds=("collab",))))
+    assert one.plan.price == plan.price
+
+
 def test_the_least_of_each_target_is_one_of_each(model: Trained, found: Evidence) -> None:
     shares = {"cache": 0.0001, "parameters": 0.0001}
     with refusing("of each") as raised:
@@ -329,7 +417,7 @@ def test_a_curve_is_of_what_its_name_says(found: Evidence, monkeypatch: pytest.M
         ("cache", 0.53125, "grouped query", Allowed(("cache",), ("grouped-query",), (0,))),
         ("cache", 0.53125, "standard heads, only bits", Allowed(("cache",), ("unchanged",))),
     ):
-        expected = propose(found, {resource: share}, allowed).price
+        expected = front.priced(found, {resource: share}, allowed).price
         assert drawn[resource][name] == {share: [pytest.approx(expected)]}, name
 
 

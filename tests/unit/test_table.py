@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from refusals import refusing
-from run_folders import facts_of, start_run, write_run
+from run_folders import facts_of, some_record, start_run, write_run
 
 from collab_common.errors import UserError
 from collab_lab.cli.table import main
@@ -25,6 +25,7 @@ from collab_lab.results.table import (
     read_table,
 )
 from collab_lab.results.table_text import cell, latex, main_cells, markdown, shown_columns, title
+from collab_lab.runs.scheduler import summary
 
 
 def read(folder: Path, x: str = "key_dim") -> Table:
@@ -55,7 +56,18 @@ def test_the_text_that_was_scored_is_named(tmp_path: Path) -> None:
     for tokenizer, is_tokens in (("none", True), ("13a", False)):
         write_run(tmp_path / tokenizer, "collab", 64, bleu_signature=f"tok:{tokenizer}|version:2")
         text = markdown(read(tmp_path / tokenizer))
-        assert ("your tokens" in text, "detokenised" in text) == (is_tokens, not is_tokens)
+        assert ("your tokens" in text, "as it is in `raw/`" in text) == (is_tokens, not is_tokens)
+
+
+def test_scores_to_doubt(tmp_path: Path) -> None:
+    """Translations that were cut, and a reference that looks like tokens."""
+    for name, doubts in (("ordinary", (10, 250)), ("doubtful", (11, 251))):
+        cut, apart = doubts
+        few = {"sentences": 1000, "at_length_limit": cut, "marks_apart": apart}
+        write_run(tmp_path / name, "collab", 64, **few)
+        text, score = markdown(read(tmp_path / name)), summary(some_record(**few))
+        for said in ("end at the limit of their length", "punctuation apart from its word"):
+            assert (said in text, said in score) == (name == "doubtful",) * 2
 
 
 def test_lines_of_several_sentences_are_called_documents(tmp_path: Path) -> None:

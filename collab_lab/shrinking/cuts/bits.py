@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from collab_lab.shrinking.cut import ANY_BITS, EVERY_ENGINE, Cut, Offer, Tie
+from collab_lab.shrinking.cuts.heads import size_problems
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
@@ -16,14 +17,23 @@ from fairseq_collab.attention.shared_latent import SharedLatentAttention
 
 
 class Bits(Cut):
-    """Round the numbers of a KV cache to 8 or 4 bits, or leave them."""
+    """Round the numbers of a KV cache to 8 or 4 bits, or leave them.
+
+    Args:
+        alone: whether heads stay as they are, so that options must describe their sizes.
+    """
 
     name = "bits"
     part = "cache"
     engines = EVERY_ENGINE  # which takes the number that is not rounded
 
-    def refuses(self, trained: Trained) -> Iterable[str]:
-        return model_problems(trained)
+    def __init__(self, alone: bool = False):
+        self.alone = alone
+
+    def refuses(self, trained: Trained) -> Iterator[str]:
+        yield from model_problems(trained)
+        if self.alone:
+            yield from size_problems(trained)
 
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
         if not isinstance(site, Attention) or site.type == "encoder" or not site.module.num_heads:

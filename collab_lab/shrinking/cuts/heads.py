@@ -95,6 +95,11 @@ def head_problems(trained: Trained) -> Iterator[str]:
     if any(getattr(m, "latent_norm", None) is not None for m in modules):
         yield "its latents are normalised: no price is known"
     yield from model_problems(trained)
+    yield from size_problems(trained)
+
+
+def size_problems(trained: Trained) -> Iterator[str]:
+    """Reasons why no options describe heads of such sizes, which stock fairseq may have."""
     for projected in ("queries", "values"):
         head_sizes = distinct_head_sizes(trained, projected)
         if len(head_sizes) > 1:
