@@ -35,6 +35,7 @@ from results.data import (
     TRAINED_KINDS,
     TWO,
     WHOLE,
+    WIDTHS,
     WIKIPEDIA,
     Runs,
     average,
@@ -55,6 +56,7 @@ from results.data import (
     of_width,
     signed,
     speedups,
+    with_test_loss,
 )
 
 Rows = Iterable[Sequence[Any]]
@@ -304,17 +306,29 @@ def readme_key_widths() -> Rows:
 @table
 def shared_keys_widths() -> Rows:
     """All widths of d = 128, with losses on both sets."""
+    yield from of_widths("main")
+
+
+@table
+def shared_keys_wide() -> Rows:
+    """All widths of d = 256, of the runs that have losses on both sets."""
+    yield from of_widths("large")
+
+
+def of_widths(folder: str) -> Rows:
+    """All widths of a size, with losses on both sets, of the runs that have them."""
     yield ["key width", "keys", "parameters", "KV cache", "loss, validation", "loss, test", "chrF",
            "BLEU", "length ratio"]  # fmt: skip
-    whole = cache_of(of_width("main", SEPARATE, 128)[0])
+    d = WIDTHS[folder]
+    whole = cache_of(with_test_loss(folder, SEPARATE, d)[0])
     kinds = {SHARED: "shared", SEPARATE: "separate"}
     for (part, name), (method, keys) in product(KEY_WIDTHS.items(), kinds.items()):
-        runs = of_width("main", method, 128 * part)
+        runs = with_test_loss(folder, method, d * part)
         sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
         losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
         scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
         ratio = average(runs, "length_ratio")
-        yield [f"{name}: {int(128 * part)}", keys, *sizes, *losses, *scores, ratio]
+        yield [f"{name}: {int(d * part)}", keys, *sizes, *losses, *scores, ratio]
 
 
 @table

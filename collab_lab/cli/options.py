@@ -147,32 +147,6 @@ def evidence(
     return Evidence.of(model, args.subset, args.sentences, found, parts)
 
 
-def of_shrink(args: Namespace, *targets: str) -> list[str]:
-    """The command line of ``fairseq-collab shrink`` for the same model and sentences."""
-    return ["fairseq-collab", "shrink", *model_of(args), *targets, *in_common(args)]
-
-
-def model_of(args: Namespace) -> list[str]:
-    """The arguments of :func:`add_model` as words of a command line."""
-    return [str(path) for path in (args.checkpoint, args.data) if path is not None]
-
-
-def in_common(args: Namespace) -> list[str]:
-    """The options shared by all commands that change a model, as words of a command line."""
-    words = [f"--{name}" for name in ("cpu", "check", "force") if getattr(args, name)]
-    if args.user_dir:
-        words += ["--user-dir", args.user_dir]
-    words += ["--subset", args.subset] if args.subset != "train" else []
-    words += ["--sentences", str(args.sentences)] if args.sentences != 1000 else []
-    words += ["--prices", str(args.prices)] if args.prices else []
-    return [*words, "--out", str(args.out)]
-
-
-def moved(option: str, line: Sequence[str]) -> UserError:
-    """The error for an option that another command now has; it contains the line to type."""
-    return UserError("is now an option of another command", option, f"type: {shlex.join(line)}")
-
-
 def add_no_refit(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-refit", action="store_true",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab_common import ATTENTION_TYPES, AttentionType
-from collab_common.command import positive, share
-from collab_common.errors import UserError
+from collab_common.command import positive
 from collab_lab.cli import options
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of heads to remove (for a share of the heads, use fairseq-collab shrink)",
     )
-    choices.add_argument("--remove-share", type=share, help=argparse.SUPPRESS)
     choices.add_argument(
         "--as-many-as", type=Path, metavar="CHECKPOINT",
         help="keep the same number of heads as this model",
@@ -97,35 +94,6 @@ def choice(args: argparse.Namespace, model: Trained) -> dict[str, Any]:
     return chosen
 
 
-def moved(args: argparse.Namespace, heads: HeadCounts | None = None) -> UserError:
-    """The error for ``--remove-share``, which became ``--remove`` and a target of ``shrink``.
-
-    Args:
-        heads: numbers of heads of the model, if they are needed.
-    """
-    option = "--remove-share"
-    if heads is None:
-        targets = ["--heads", f"{math.ceil(1000 * (1 - args.remove_share) - 1e-6) / 1000:g}"]
-        targets += ["--for", "ct2"] if args.same_on_each_side else []
-        return options.moved(option, options.of_shrink(args, *targets))
-    number = round(args.remove_share * total(heads, args.types or ATTENTION_TYPES))
-    line = [
-        "fairseq-collab",
-        "prune",
-        str(args.checkpoint),
-        *([str(args.data)] if args.data else []),
-    ]
-    line += ["--remove", str(number)]
-    line += ["--types", *args.types] if args.types else []
-    line += ["--random", str(args.random)] if args.random is not None else []
-    line += [
-        f"--{name.replace('_', '-')}"
-        for name in ("same_on_each_side", "no_refit")
-        if getattr(args, name)
-    ]
-    return options.moved(option, [*line, *options.in_common(args)])
-
-
 def total(heads: HeadCounts, types: Sequence[AttentionType]) -> int:
     """The total number of heads of these attention types."""
     return sum(sum(heads[type_]) for type_ in types)
@@ -145,13 +113,8 @@ def report(heads: HeadCounts, retained: Retained) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_intermixed_args(argv)
-    of_papers = args.types or args.random is not None or args.no_refit
-    if args.remove_share is not None and not of_papers:
-        raise moved(args)
     options.check_model_out(args)
     model = options.model(args)
-    if args.remove_share is not None:
-        raise moved(args, model.heads)
     from collab_lab import prune
     from collab_lab.shrinking.cut import reject
     from collab_lab.shrinking.cuts.heads import Heads

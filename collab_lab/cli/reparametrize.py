@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from collab_common import ATTENTION_TYPES
-from collab_common.command import share
-from collab_common.errors import UserError
 from collab_lab.cli import options
 from collab_lab.shrinking import SIZE_OPTIONS
 
@@ -51,7 +49,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     sizes = parser.add_argument_group("sizes (shrink chooses them for a share of the KV cache)")
-    sizes.add_argument("--cache", type=share, help=argparse.SUPPRESS)
     sizes.add_argument(
         "--cache-bits", default="auto", metavar="{auto,none,8,4}",
         help="bits per number in the KV cache: 8, 4, none (no rounding), or a list with one entry "
@@ -73,13 +70,6 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def moved(args: argparse.Namespace) -> UserError:
-    """The error for ``--cache``, which became a target of ``shrink``."""
-    targets = ["--cache", f"{args.cache:g}", "--kinds", args.to]
-    targets += ["--cache-bits", args.cache_bits] if args.cache_bits != "auto" else []
-    return options.moved("--cache", options.of_shrink(args, *targets))
-
-
 def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
     """The option of a size, and those of the attention types."""
     group.add_argument(option, type=int, metavar=metavar, help=whole)
@@ -93,8 +83,6 @@ def _add_size(group: Any, option: str, metavar: str, whole: str) -> None:
 def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_intermixed_args(argv)
-    if args.cache is not None:
-        raise moved(args)
     of_kind = SIZE_OPTIONS[args.to]
     for name, size in SIZE_OPTIONS.items():
         if size != of_kind:

@@ -25,7 +25,7 @@ PROG = "fairseq-collab score"
 def build_parser() -> argparse.ArgumentParser:
     parser = options.parser_of(
         "score",
-        "Compute BLEU and chrF (sacreBLEU, detokenised, cased). For runs without score.json, "
+        "Compute BLEU and chrF (sacreBLEU, case-sensitive). For runs without score.json, "
         "average the checkpoints, translate the test set and write score.json. With --run, make "
         "a run from a checkpoint and score it. With --reference, score a file. A warning says so "
         "if the model was given the first words of the references (--prefix-size); without the log "

@@ -143,10 +143,10 @@ USAGE = {
     "prune c.pt --out=o.pt": [
         "", "--random=1", "--gates --keep=1", "--random=1 --keep=1,2,3",
         "--random=1 --keep=1 --as-many-as=x.pt", "--keep=1 --remove=0",
-        "--remove=1.5", "--remove-share=1.1",
+        "--remove=1.5",
     ],
     "reparametrize c.pt --out=out.pt": [
-        "--cache=1.5", "--latent-dim=4", "--key-dim=4 --sentences=0",
+        "--latent-dim=4", "--key-dim=4 --sentences=0",
         "--to=latent --key-value-heads-in-cross=2",
     ],
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -836,46 +835,6 @@ def test_a_copy_of_all_layers_is_cheaper_than_latents_of_each(
     assert both.shared
     assert not own.shared
     assert both.price < own.price
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (
-            "prune C D --remove-share 0.3334 --check --sentences 50 --out o.pt",
-            "shrink C D --heads 0.667 --check --sentences 50 --out o.pt",
-        ),
-        (
-            "prune C D --remove-share 0.5 --same-on-each-side --prices p --out o.pt",
-            "shrink C D --heads 0.5 --for ct2 --prices p --out o.pt",
-        ),
-        (
-            "prune C D --remove-share 0.5 --types cross --random 3 --cpu --out o.pt",
-            "prune C D --remove 4 --types cross --random 3 --cpu --out o.pt",
-        ),
-        (
-            "reparametrize C D --to latent --cache 0.25 --cache-bits none --out o.pt",
-            "shrink C D --cache 0.25 --kinds latent --cache-bits none --out o.pt",
-        ),
-        (
-            "reparametrize C --to grouped-query --cache 0.5 --out o.pt",
-            "shrink C --cache 0.5 --kinds grouped-query --out o.pt",
-        ),
-    ],
-)
-def test_shares_of_other_commands_are_targets_of_shrink(
-    old: str, new: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The old line ends with the new one, which the parser of its command takes."""
-    toy_checkpoints.write(tmp_path / "C")
-    (tmp_path / "D").symlink_to(COPY)
-    monkeypatch.chdir(tmp_path)
-    assert main(old.split()) == 1
-    error = capsys.readouterr().err
-    assert error.endswith(f"fairseq-collab {new}\n")
-    name, *words = new.split()
-    build = importlib.import_module(f"collab_lab.cli.{name}").build_parser
-    assert build().parse_intermixed_args(words).out == Path("o.pt")
 
 
 @pytest.mark.parametrize("kind", ["grouped-query", "collab", "latent", "unchanged"])
