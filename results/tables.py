@@ -322,13 +322,14 @@ def of_widths(folder: str) -> Rows:
     d = WIDTHS[folder]
     whole = cache_of(with_test_loss(folder, SEPARATE, d)[0])
     kinds = {SHARED: "shared", SEPARATE: "separate"}
-    for (part, name), (method, keys) in product(KEY_WIDTHS.items(), kinds.items()):
-        runs = with_test_loss(folder, method, d * part)
-        sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
-        losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
-        scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
-        ratio = average(runs, "length_ratio")
-        yield [f"{name}: {int(d * part)}", keys, *sizes, *losses, *scores, ratio]
+    for part, name in KEY_WIDTHS.items():
+        found = {keys: with_test_loss(folder, kind, d * part) for kind, keys in kinds.items()}
+        for keys, runs in found.items() if all(found.values()) else ():
+            sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
+            losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
+            scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
+            ratio = average(runs, "length_ratio")
+            yield [f"{name}: {int(d * part)}", keys, *sizes, *losses, *scores, ratio]
 
 
 @table

@@ -50,5 +50,5 @@ def main(argv: Sequence[str]) -> int:
         paths = last_checkpoints(args.last, paths[0])
     average_checkpoints(paths, args.out, ema=args.ema)
     what = "the moving averages of" if args.ema else "the mean of"
-    print(f"{args.out}: {what} {', '.join(map(str, paths))}")
+    print(f"{args.out}: {what} {', '.join(map(str, paths))}, in single precision")
     return 0

@@ -83,13 +83,19 @@ def export(trained: Trained, folder: Path) -> None:
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
     how = "tokens without </s>, except that an empty line stays empty"
-    print(f"translate as fairseq does, {how}: {call(trained.model, words)}")
+    like = "nearly as" if words.target_tag else "as"
+    print(f"translate {like} fairseq does, {how}: {call(trained.model, words)}")
     if words.target_tag or words.source_tag:
         direction = directions(trained)[0].cfg.task
         begins = "; a translation begins with that of its target_prefix" if words.target_tag else ""
         print(
             f"here from {direction.source_lang} to {direction.target_lang}: other languages have "
             f"their own symbols{begins}"
+        )
+    if words.target_tag:
+        print(
+            "fairseq's score of a translation counts the probability of its first symbol, and "
+            "CTranslate2's does not: where two lengths are close, they may choose differently"
         )
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "

@@ -145,10 +145,14 @@ def is_rounded(trained: Trained) -> bool:
 
 
 def without_rounding(trained: Trained) -> Trained:
-    """Stop a model from rounding its KV cache, in place, and return it."""
+    """Stop a model from rounding its KV cache, in place, and return it with such options."""
     for attention in attentions(trained.model):
         attention.module.cache_bits = 0
-    return trained
+    options = {
+        name: "0" if name == "cache_bits" else None if name.startswith("cache_bits_in") else value
+        for name, value in trained.options.items()
+    }
+    return trained.with_model(trained.model, OmegaConf.create({**options, "_name": trained.arch}))
 
 
 def stock_weights(trained: Trained) -> dict[str, Tensor]:

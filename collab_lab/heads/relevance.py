@@ -3,7 +3,8 @@
     R_h = sum over positions and neurons of head h of their relevance to the top-1 logit
     relevance of h = mean over steps of R_h / sum_h' |R_h'|,      h' the heads of its layer (A.3)
 
-A step is the model's prediction after a prefix of the reference.  It starts with relevance 1 at its
+A step is the model's prediction after a prefix of the reference; first targets that the training
+left out (``--ignore-prefix-size``) are none.  It starts with relevance 1 at its
 highest logit and propagates it to the inputs.  A head with negative relevance speaks against the
 prediction.  The relevance of the inputs (embeddings of tokens and positions, on both sides) and of
 the biases must add up to that of the output, which is checked.
@@ -51,6 +52,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from collab_lab.heads.attention_weights import Means, head_outputs, per_head
 from collab_lab.trained.attentions import Attention, hooked, inputs_of, projections
+from collab_lab.trained.sentences import IGNORED
 from fairseq_collab.attention.scores import for_each_head
 
 #: Added to divisors, so that none is 0.  A larger number would lose relevance at small sums.
@@ -91,6 +93,11 @@ class Relevance:
             longest = max(steps[side].size(1) for side in ("src_tokens", "prev_output_tokens"))
             row_bytes = 8 * longest**2 * self.model.decoder.output_projection.in_features  # bytes
             step_of_row = torch.ones_like(steps["src_lengths"]).diag().bool()  # (T, T)
+            unlearnt = sample.get(IGNORED, 0)  # a training may leave first targets out
+            step_of_row = step_of_row[unlearnt:]
+            steps = {name: x[unlearnt:] for name, x in steps.items()}
+            if not len(step_of_row):
+                continue
             for rows in torch.arange(len(step_of_row)).split(max(1, LARGEST // row_bytes)):
                 self._propagate({name: x[rows] for name, x in steps.items()}, step_of_row[rows])
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from torch import Tensor
 from torch.nn import functional
 
 from collab_common.errors import UserError
-from collab_common.progress import bar
+from collab_common.progress import bar, say
 from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
 from collab_lab.trained.sentences import IGNORED, samples, sentences_of
 
@@ -180,6 +181,26 @@ def say_if_guessing_valid(trained: Trained) -> None:
         say_if_guessing(trained, batches)
 
 
+def say_what_is_measured(trained: Trained) -> None:
+    """Say where the loss on the validation set is not that of the training.
+
+    A criterion of a plug-in may leave out or weigh targets; and a training may have had further
+    validation sets (``--valid-subset valid,valid1``).
+    """
+    name = (trained.cfg.get("criterion") or {}).get("_name")
+    package = getattr(CRITERION_REGISTRY.get(name), "__module__", "fairseq").partition(".")[0]
+    if package not in ("fairseq", "fairseq_collab"):
+        say(
+            f"warning: the training's criterion {name} may leave out or weigh targets: losses here "
+            "are the cross-entropy of all of them"
+        )
+    dataset = trained.cfg.get("dataset") or {}
+    others = str(dataset.get("valid_subset") or "valid").split(",")
+    if len(others) > 1 and not dataset.get("combine_valid_subsets"):
+        left_out = ", ".join(one for one in others if one != "valid")
+        say(f"the validation set is `valid`; {left_out} of the training is left out")
+
+
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:
     """The mean loss in bits per :func:`predicted` target token."""
     losses, tokens = sentence_losses(model, samples)
@@ -207,6 +228,8 @@ def validation_loss(model: Trained, batches: Sequence[Mapping[str, Any]] | None 
         UserError: there is no validation set, or it has no sentence.
     """
     check_model(model)
+    if batches is None:
+        say_what_is_measured(model)
     # A list: an iterator would be at its end after the first look.
     batches = sentences_of(model, "valid", None) if batches is None else list(batches)
     if not batches:

@@ -183,11 +183,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Training:
-    """How a run was trained: hardware, threads, and how many runs the sweep did at a time."""
+    """How a run was trained: hardware, threads, and how many runs the sweep did at a time.
+
+    Numbers are None if they changed between attempts at the training.
+    """
 
     hardware: str
-    threads: int
-    jobs: int
+    threads: int | None
+    jobs: int | None
 
 
 @dataclass(frozen=True)

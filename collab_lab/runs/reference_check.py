@@ -52,7 +52,7 @@ BEGUN, LEAST_BEGUN = 0.98, 40
 #: Characters of a reference that has more than a beginning.
 SHORTEST = 12
 GIVE_REFERENCE = "give the --reference of the set that was translated"
-_UNKNOWN = re.compile(r"<+unk>+")
+_UNKNOWN = re.compile(r"<+unk>+|<0x[0-9A-F]{2}>")
 _FIRST = re.compile(r"\W*([^\W\d_])")
 _PART = re.compile(rf"(?:[^\W\d_]|[{VOWEL_SIGNS}])+|\S")
 
@@ -123,6 +123,10 @@ WRITTEN: dict[str, Callable[[str], object]] = {
     "a number at the start": re.compile(r"\s*\d+[.:)]?\s").match,
     "a tag": re.compile(r"<[a-z/][^>]*>").search,
 }
+#: The same of text whose words have blanks between them.
+SPACED: dict[str, Callable[[str], object]] = {
+    "blanks between words": re.compile(r"\S\s+\S").search,
+}
 #: How a line can begin: in true case with a small letter, unless with a noun or a name.
 BEGINNINGS: dict[str, Callable[[str], object]] = {
     "a capital letter at the start": lambda line: (
@@ -135,7 +139,21 @@ TRACES: dict[str, Callable[[str], object]] = {
     "letters separate from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
     "UTF-8 that was read in another encoding (Ã¤ for ä)": is_misread,
     "unreadable characters (U+FFFD)": lambda line: REPLACEMENT in line,
+    "symbols of a vocabulary (</s>, __de__)": re.compile(
+        r"</?(?:s|pad|eos|bos|cls|sep)>|(?:^| )__\w+__(?: |$)|(?:^| )<2\w+>"
+    ).search,
+    "escapes of Unicode (\\u00fc)": re.compile(r"\\u[0-9a-fA-F]{4}").search,
 }
+#: What fairseq does not join: even one in a text is wrong, if the other has none.
+BYTES: dict[str, Callable[[str], object]] = {
+    "bytes of characters (<0xC3>)": re.compile("<0x[0-9A-F]{2}>").search
+}
+#: What only programs write between words or at them, also in both texts: separators of sentences,
+#: marks of subwords, case and factors, and numbers of words.
+MARKS = re.compile(
+    r"<\|?\s?[\w/]+\s?/?\|?>|&lt;.{1,20}?&gt;|\[[A-Z]{2,}\]|\u2047|\uffe8|\|\|\||@@@|\\n"
+    r"|(?:^| )_+\w+(?: |$)|\w_(?: |$)|^\d+(?: \d+)+$"
+)
 
 
 def say_if_written_otherwise(
@@ -169,22 +187,49 @@ def say_if_written_otherwise(
     elif (begun := begun_with(hypotheses, references)) >= BEGUN:
         share = f"{begun:.0%} of {translations} begin as their references do, and few end so"
         say(f"warning: {share}: was the model given their first words (--prefix-size)?")
+    elif (ended := begun_with(*map(backwards, (hypotheses, references)))) >= BEGUN:
+        share = f"{ended:.0%} of {translations} end as their references do, and few begin so"
+        say(f"warning: {share}: was the model given their last words?")
     is_known = True
-    for kinds, many, few in ((WRITTEN, 0.9, 0.1), (BEGINNINGS, 0.9, 0.5), (TRACES, 0.02, 0.0)):
+    spaced = SPACED if tokenizer(references) == "13a" else {}
+    for kinds, many, few in (
+        (WRITTEN | spaced, 0.9, 0.1),
+        (BEGINNINGS, 0.9, 0.5),
+        (TRACES, 0.02, 0.0),
+        (BYTES, 0.0, 0.0),
+    ):
         for name, has in kinds.items():
             ours, theirs = (
                 sum(bool(has(line)) for line in text) for text in (hypotheses, references)
             )
             most, least = max(ours, theirs), min(ours, theirs)
-            if most >= max(3, many * number) and least <= few * number:
+            if most >= max(1 if kinds is BYTES else 3, many * number) and least <= few * number:
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
                 is_known = False
+    say_if_marked(hypotheses, references, translations, reference)
     if tag := tag_of(hypotheses, references):
         say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
     say_if_in_pieces(hypotheses, references, translations, reference)
     if is_known:  # otherwise its characters are said already
         say_if_characters_differ(hypotheses, references, translations, reference)
+
+
+def say_if_marked(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> None:
+    """Say if a quarter of the lines of both texts have marks of programs, which count as words."""
+    counts = [sum(bool(MARKS.search(line)) for line in text) for text in (hypotheses, references)]
+    if 4 * min(counts) >= len(references):
+        found = next(match for line in references if (match := MARKS.search(line)))
+        number = f"{counts[1]} of {len(references)} lines of {reference} and {counts[0]}"
+        say(
+            f"warning: {number} of {translations} have marks such as {found[0].strip()!r}: scores "
+            "count them as words, and are higher than those of the text"
+        )
 
 
 def marks_apart(references: Sequence[str], reference: Path) -> int:
@@ -292,14 +337,31 @@ def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """
     first_words = Counter(line.split()[0] for line in references if line.strip())
     most = max(1, len(references) // 50)
-    pairs = [(ours, theirs) for ours, theirs in zip(hypotheses, references, strict=True)
-             if len(theirs) >= SHORTEST and first_words[theirs.split()[0]] <= most
-             and not ours.startswith("<unk>")]  # fmt: skip
-    if len(pairs) < LEAST_BEGUN:
-        return 0.0
-    begun = sum(ours[:1] == theirs[:1] for ours, theirs in pairs) / len(pairs)
-    ended = sum(_last_word(ours) == _last_word(theirs) for ours, theirs in pairs) / len(pairs)
-    return begun if ended < 0.8 * begun else 0.0
+    every = [pair for pair in zip(hypotheses, references, strict=True)
+             if len(pair[1]) >= SHORTEST and not pair[0].startswith("<unk>")]  # fmt: skip
+    rare = [pair for pair in every if first_words[pair[1].split()[0]] <= most]
+    shares = [0.0]
+    for pairs, begin, least in ((rare, _first_character, BEGUN), (every, _two_words, 0.95)):
+        if len(pairs) >= LEAST_BEGUN:
+            begun, ended = (
+                sum(of(ours) == of(theirs) for ours, theirs in pairs) / len(pairs)
+                for of in (begin, _last_word)
+            )
+            shares += [begun / least * BEGUN] if ended < 0.8 * begun else []
+    return min(1.0, max(shares))
+
+
+def _first_character(line: str) -> str:
+    return line[:1]
+
+
+def _two_words(line: str) -> list[str]:
+    return line.split()[:2]
+
+
+def backwards(lines: Sequence[str]) -> list[str]:
+    """Lines from their last letter to the first, without the marks at their ends."""
+    return [re.sub(r"\W+$", "", line)[::-1] for line in lines]
 
 
 def _last_word(line: str) -> list[str]:

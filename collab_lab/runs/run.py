@@ -7,7 +7,8 @@ RUN/train.log           fairseq's log
 RUN/checkpoints/
 RUN/average.pt          mean of the epochs that checkpoint.keep_last_epochs kept
 RUN/translations.txt    translations of dataset.gen_subset, one line per sentence
-RUN/trained             written once the training has ended well: hardware, threads, jobs
+RUN/attempts.json       hardware, threads and jobs of each attempt at the training
+RUN/trained             written once the training has ended well: the same of all attempts
 RUN/failed.json         verdict and reason, if the last attempt failed
 RUN/score.json          written last and atomically: if it exists, the run is finished
 """
@@ -64,6 +65,7 @@ class Run:
         self.average = folder / "average.pt"
         self.translations = folder / "translations.txt"
         self.trained_file = folder / "trained"
+        self.attempts_file = folder / "attempts.json"
         self.failed_file = folder / "failed.json"
         self.score_file = folder / "score.json"
 
@@ -92,6 +94,21 @@ class Run:
     def training(self) -> Training | None:
         """How the run was trained; None if it is not trained, or was trained elsewhere."""
         return record.read(Training, self.trained_file)
+
+    def add_attempt(self, now: Training) -> Training:
+        """Record that an attempt at the training begins; return what holds for all attempts.
+
+        Attempts of which no checkpoint is left do not count.
+        """
+        resumes = (self.checkpoints / OWN_CHECKPOINT).exists() and self.attempts_file.exists()
+        before = files.read_json(self.attempts_file) if resumes else []
+        attempts = [Training(**attempt) for attempt in before] + [now]
+        files.write_json(self.attempts_file, [*map(asdict, attempts)])
+        return Training(
+            ", then ".join(dict.fromkeys(one.hardware for one in attempts)),
+            now.threads if {one.threads for one in attempts} == {now.threads} else None,
+            now.jobs if {one.jobs for one in attempts} == {now.jobs} else None,
+        )
 
     def failure(self) -> Failure | None:
         """Why the last attempt failed; None if it did not fail or the run is finished."""

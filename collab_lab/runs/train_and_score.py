@@ -81,12 +81,13 @@ def quoted(path: Path) -> str:
 def train(run: Run) -> None:
     """Train as ``fairseq-hydra-train`` does; resume from the last checkpoint if there is one."""
     config = run.config()
+    machine = hardware(config.common.cpu, num_gpus(config))
+    now = Training(machine, import_module("torch").get_num_threads(), jobs_at_a_time())
+    training = run.add_attempt(now)
     sys.argv[:] = train_command(run, config)
     import_module("fairseq_cli.hydra_train").cli_main()
     # Without a checkpoint to score, the run is not trained, and the next sweep trains it.
     import_module("collab_lab.runs.training").choose_checkpoints(run.checkpoints, config)
-    machine = hardware(config.common.cpu, num_gpus(config))
-    training = Training(machine, import_module("torch").get_num_threads(), jobs_at_a_time())
     files.write_json(run.trained_file, asdict(training))
 
 

@@ -328,8 +328,8 @@ def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
         most = heads - planner.fewest("heads")
         problem = f"cannot remove {number} heads"
         todo = (
-            f"remove at most {most}: every cross-attention keeps a head, and heads that share keys "
-            "or values go together"
+            f"remove at most {most}: a model keeps a head, and so does every cross-attention, and "
+            "heads that share keys or values go together"
         )
         raise UserError(problem, evidence.trained.path, todo) from error
 

@@ -179,7 +179,8 @@ class Trained:
         for name, tensor in state.items():  # which are the model's own
             if tensor.is_floating_point() and saved_in[name] in HALF:
                 tensor.copy_(tensor.to(saved_in[name]))
-        check_finite(state, self.path)
+        todo = "convert the checkpoint to single precision first"
+        check_finite(state, self.path, "in half precision, as the source", todo)
         return replace(self, saved_in=saved_in)
 
 
@@ -449,9 +450,14 @@ def check_direction(task: Any, path: Path, todo: str) -> None:
         raise UserError(f"translates {', '.join(pairs)}", path, todo)
 
 
-def check_finite(weights: Mapping[str, Tensor], path: Path | str) -> None:
+def check_finite(
+    weights: Mapping[str, Tensor],
+    path: Path | str,
+    when: str = "",
+    todo: str = "give an intact checkpoint",
+) -> None:
     """Raise UserError if a weight is NaN or infinite."""
     for name, weight in weights.items():
         defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
         if defined and not torch.isfinite(weight).all():
-            raise UserError(f"{name} holds NaN or infinity", path, "give an intact checkpoint")
+            raise UserError(f"{name} holds NaN or infinity {when}".rstrip(), path, todo)

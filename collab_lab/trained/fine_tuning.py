@@ -205,11 +205,24 @@ def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> l
     except FileNotFoundError:  # fairseq's, of a set
         return [f"{original.cfg.task.data} has no training set to fine-tune on"]
     return [
+        *lines_of_plug_in(result),
         f"to fine-tune {checkpoint} (about {PASSES} passes, at the rate of its training):",
         command(result, checkpoint, checkpoint.with_suffix(""), updates),
         f"to train {original.path} as long, which is what to compare the result with:",
         command(original, original.path, original_folder(checkpoint), updates),
     ]
+
+
+def lines_of_plug_in(result: Trained) -> list[str]:
+    """A line about a plug-in that brings, for example, a criterion, but not our architectures."""
+    folder = Path(plug_in_of(result))
+    is_ours = issubclass(ARCH_MODEL_REGISTRY[result.arch], HeadModel)
+    if not is_ours or folder.name == PLUGIN:
+        return []
+    if any(PLUGIN in path.read_text(errors="replace") for path in folder.glob("**/*.py")):
+        return []
+    todo = f"add `import {PLUGIN}` to it, which defines {result.arch}"
+    return [f"fairseq reads one plug-in, {folder}: {todo}"]
 
 
 def original_folder(checkpoint: Path) -> Path:

@@ -29,7 +29,7 @@ def build_from_options(
         path: the checkpoint, for messages.
     """
     source, target = map(placeholder, dictionary_sizes(weights, path))
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.task)
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target, cfg=cfg.get("task"))
     task.dictionary = task.output_dictionary = target  # what tasks of language models call it
     with naming(path):
         check_autoregressive(options)

@@ -25,8 +25,8 @@ from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.variants import family_of
 
-#: Whether models compute as they are built, see :func:`computes_as_built`.
-_AS_BUILT = WeakKeyDictionary[nn.Module, bool]()
+#: What :func:`difference_from_built` found for each model.
+_AS_BUILT = WeakKeyDictionary[nn.Module, str | None]()
 _IN_LAYER = re.compile(r"(?P<layer>(encoder|decoder)\.layers\.\d+)\.\w+")
 #: Options with which no model of ours can be built, or no block fitted, and why.
 _UNSUPPORTED = UNSUPPORTED | {
@@ -73,14 +73,14 @@ def model_problems(trained: Trained) -> Iterator[str]:
 def function_problems(trained: Trained) -> Iterator[str]:
     """The reason why weights and options do not say what a model computes, if they do not."""
     if trained.model not in _AS_BUILT:
-        _AS_BUILT[trained.model] = computes_as_built(trained)
-    if not _AS_BUILT[trained.model]:
-        yield f"it computes something else than a {trained.arch} of its options and weights"
+        _AS_BUILT[trained.model] = difference_from_built(trained)
+    if (difference := _AS_BUILT[trained.model]) is not None:
+        yield difference
 
 
 @torch.no_grad()
-def computes_as_built(trained: Trained) -> bool:
-    """Whether a model that fairseq builds from the options and the weights computes the same.
+def difference_from_built(trained: Trained) -> str | None:
+    """How a model differs from one that fairseq builds from its options and weights, if it does.
 
     A plug-in's task or architecture may change a model after it has built it, for example the
     scale of an attention, which no name of a class, function or weight shows.  Both models read
@@ -93,8 +93,10 @@ def computes_as_built(trained: Trained) -> bool:
     shapes, expected_shapes = (
         {name: weight.shape for name, weight in one.state_dict().items()} for one in (model, built)
     )
-    if shapes != expected_shapes:
-        return False
+    for name, shape in shapes.items():
+        if (expected_shape := expected_shapes.get(name)) != shape:
+            other = "no such weight" if expected_shape is None else f"one of {[*expected_shape]}"
+            return f"a {trained.arch} of its options has {other} as {name} {[*shape]}"
     # The built model has placeholders for the words of the dictionaries, so signatures of its own.
     signed = {name: of for name, of in built.state_dict().items() if name.endswith("signature")}
     load_weights(built, {**model.state_dict(), **signed}, trained.path)
@@ -113,7 +115,9 @@ def computes_as_built(trained: Trained) -> bool:
     with in_evaluation(model):
         found = model(src_tokens=words, **inputs)[0].float()
     expected = built.to(like.device, like.dtype).eval()(src_tokens=words, **inputs)[0].float()
-    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * float(expected.std()) + 1e-6)
+    if torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * float(expected.std()) + 1e-6):
+        return None
+    return f"it computes something else than a {trained.arch} of its options and weights"
 
 
 def finish_problems(model: nn.Module) -> Iterator[str]:

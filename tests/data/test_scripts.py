@@ -197,6 +197,7 @@ def test_white_space_of_other_kinds_is_said(tmp_path: Path) -> None:
         ("ein hund , der bellt .", True),
         ("\u72ac \u304c \u8d70 \u308b \u3002", True),
         ("Ein Hund, der bellt ...", False),
+        ("didn 't he ask that ?", True),
         ("Vraiment ? Oui : un chien !", False),  # ordinary French
     ],
 )
@@ -204,7 +205,10 @@ def test_tokens_are_said_where_ordinary_text_is_meant(
     line: str, is_said: bool, tmp_path: Path
 ) -> None:
     """Those of one side are enough; tokens without escapes look like any other text."""
-    texts, out = (tmp_path / "a", tmp_path / "b"), (tmp_path / "a.spm", tmp_path / "b.spm")
+    language = "fr" if line.startswith("Vraiment") else "de"
+    texts, out = (
+        (tmp_path / f"{part}.en", tmp_path / f"{part}.{language}") for part in ("text", "pieces")
+    )
     write_lines(texts[0], ["A dog that barks."] * 20)
     write_lines(texts[1], [line] * 20)
     for mark in ("", subwords.SEPARATOR):

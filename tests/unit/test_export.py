@@ -25,7 +25,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.utils import import_user_module
 from omegaconf import OmegaConf
 from refusals import refusing
-from toy_language_models import language_model
+from toy_language_models import language_model, language_model_options
 from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import edited
 
@@ -43,8 +43,12 @@ def run(*arguments: object) -> None:
     assert export.main([str(argument) for argument in arguments]) == 0
 
 
-def opened(model: Any) -> Trained:
-    return Trained(Path("c.pt"), {"cfg": OmegaConf.create({"model": {}})}, model, None)
+def opened(model: Any, arch: str | None = None, **options: Any) -> Trained:
+    """A model as from a checkpoint, with its architecture and options where they matter."""
+    cfg = OmegaConf.create({"model": {}}, flags={"allow_objects": True})
+    if arch is not None:
+        cfg.model = Namespace(**{**toy.SIZES, **options}, _name=arch, arch=arch)
+    return Trained(Path("c.pt"), {"cfg": cfg}, model, toy.task())
 
 
 def engine(model: Any, folder: Path) -> ctranslate2.Translator:
@@ -395,7 +399,9 @@ def test_other_tasks_have_no_vocabulary() -> None:
     with refusing("c.pt", "'denoising'"):
         vocabulary(Trained(Path("c.pt"), state, None, None))
     with refusing("TransformerLanguageModel"):
-        check_engine(opened(language_model("transformer_lm")), "Marian", ())
+        arch = "transformer_lm"
+        model = opened(language_model(arch), arch, **language_model_options(arch))
+        check_engine(model, "Marian", ())
 
 
 def test_symbols_of_languages_that_an_engine_has_no_place_for() -> None:
@@ -419,4 +425,5 @@ def test_symbols_of_languages_that_an_engine_has_no_place_for() -> None:
 )
 def test_what_marian_does_not_support(options: dict[str, Any], message: str) -> None:
     with refusing(message, "c.pt", "Marian"):
-        check_engine(opened(toy.model("transformer", **options)), "Marian", hf.ACTIVATIONS, True)
+        model = opened(toy.model("transformer", **options), "transformer", **options)
+        check_engine(model, "Marian", hf.ACTIVATIONS, True)

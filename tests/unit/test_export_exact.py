@@ -105,12 +105,15 @@ def test_what_options_add_is_not_dropped(
     options: dict[str, Any], format_: str, tmp_path: Path
 ) -> None:
     with refusing("weight"):
-        EXPORTERS[format_](opened(toy.model("transformer", **options)), tmp_path)
+        source = opened(toy.model("transformer", **options), "transformer", **options)
+        EXPORTERS[format_](source, tmp_path)
 
 
 def test_what_options_change_is_not_dropped() -> None:
     with refusing("--quant-noise-scalar"):
-        check_engine(opened(toy.model("transformer", quant_noise_scalar=0.1)), "X", ("relu",))
+        options = {"quant_noise_scalar": 0.1}
+        source = opened(toy.model("transformer", **options), "transformer", **options)
+        check_engine(source, "X", ("relu",))
 
 
 # ---- dictionaries --------------------------------------------------------------------------------

@@ -199,6 +199,7 @@ def test_what_is_no_ordinary_text_has_no_score(hypothesis: str, message: str) ->
         (["mail me@@home, @-@x"], ["a"]),
         (["@@ -1,4 +1,4 @@ of a diff"] * 3, ["@@ -1,4 +1,4 @@ of a diff"] * 3),
         (["##define x"] * 3, ["##define x"] * 3),
+        (["the byte <0x41>"] * 3, ["the byte <0x41>"] * 3),
         (["Name: \u2581\u2581\u2581"] * 3, ["Name: \u2581\u2581\u2581"] * 3),
         (["Ġorġ twieled f'Ġunju. IL-MAĠĠORANZA"] * 3, ["a"] * 3),  # Maltese
         (["a"] * 297 + ["sm@@ all"] * 3, ["a"] * 300),  # what was in the corpus

@@ -20,6 +20,7 @@ from collab_lab.heads.importance import importance, mask_derivatives
 from collab_lab.heads.relevance import Relevance, shared_relevance
 from collab_lab.metrics.loss import cross_entropy, predicted, sampled_loss, summed_loss
 from collab_lab.trained.attentions import Attention, attentions
+from collab_lab.trained.sentences import IGNORED
 
 # ---- an encoder layer, neuron by neuron ----------------------------------------------------------
 
@@ -150,6 +151,23 @@ def test_batches_and_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for type_ in ATTENTION_TYPES:
         found, expected = (double(one.means.result()[type_]) for one in (together, apart))
         torch.testing.assert_close(found, expected)
+
+
+def test_steps_that_were_not_learnt_do_not_count() -> None:
+    """The first two of each sentence here, as --ignore-prefix-size leaves them out."""
+    model = build("shared keys")
+    every, first, others = Relevance(model), Relevance(model), Relevance(model)
+    every.add(sample())
+    others.add({**sample(), IGNORED: 2})
+    cut = toy.batch()
+    cut["prev_output_tokens"] = cut["prev_output_tokens"][:, :2]
+    first.add({"net_input": cut})
+    for type_ in ATTENTION_TYPES:
+        means = [double(one.means.result()[type_]) for one in (every, first, others)]
+        numbers = [len(toy.batch()["src_tokens"]) * 2]
+        steps = int(toy.batch()["prev_output_tokens"].ne(model.decoder.padding_idx).sum())
+        expected = (means[0] * steps - means[1] * numbers[0]) / (steps - numbers[0])
+        torch.testing.assert_close(means[2], expected)
 
 
 def test_models_that_the_rules_do_not_cover_are_rejected() -> None:

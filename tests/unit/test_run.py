@@ -31,7 +31,7 @@ from collab_lab.metrics.generate import Translations
 from collab_lab.runs import config_folder, scheduler, training
 from collab_lab.runs.checks import NO_TRANSLATION, check_generation, check_test_set
 from collab_lab.runs.inputs import manifest_hash
-from collab_lab.runs.record import Failure, Record, Started, read
+from collab_lab.runs.record import Failure, Record, Started, Training, read
 from collab_lab.runs.run import PLUGIN, Run, data_folder, is_ours, runs_under, task_of
 from collab_lab.runs.scheduler import Scheduler
 from collab_lab.runs.score import method_of, score_translations, translation
@@ -387,6 +387,17 @@ def test_seconds_of_all_attempts(run: Run) -> None:
     start.unlink()
     assert train_seconds(run, now) is None, "nothing says how long the first training was"
     assert train_seconds(run, {}) is None, "another program's checkpoint"
+
+
+def test_the_machines_of_all_attempts(run: Run) -> None:
+    """Of those that left a checkpoint; seconds are summed over them."""
+    first, second = Training("a", 1, 2), Training("b", 2, 2)
+    assert run.add_attempt(first) == first
+    assert run.add_attempt(second) == second, "the first left nothing"
+    run.checkpoints.mkdir()
+    (run.checkpoints / "checkpoint_last.pt").touch()
+    assert run.add_attempt(second) == second
+    assert run.add_attempt(first) == Training("b, then a", None, 2)
 
 
 @pytest.mark.parametrize("loss", [8.01, 84.0, math.nan, math.inf])

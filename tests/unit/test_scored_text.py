@@ -118,7 +118,7 @@ def test_subwords_of_other_programs_are_named(trace: str) -> None:
     ("ours", "theirs", "said"),
     [
         ("\u0120viele", "viele", "'\u0120'"),  # GPT-2's blank
-        ("__de__ viele", "viele", "'_'"),
+        ("~viele", "viele", "'~'"),
         ("\u0645\u06cc\u062e", "\u0645\u06cc\u200c\u062e", "'\\u200c'"),  # lost on its way
         ("viele, ja", "viele\uff0c ja", "'\uff0c'"),
         ("a source\tviele", "viele", r"'\t'"),
@@ -384,6 +384,54 @@ def test_translations_at_other_limits_are_said(
     read_hypotheses(write(tmp_path / "out", printed))
     errors = capsys.readouterr().err
     assert said in errors if said else "limit" not in errors
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["< break >", "&lt;break&gt;", "<BREAK>", "[SEP]", "|||", "</s>", "__de__", "\\n", "<T>"],
+)
+def test_marks_of_both_texts_are_said(
+    mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They count as words that every translation has right."""
+    reference = [f"{line} {mark} {line}" for line in SENTENCES]
+    ours = [line.replace("viele", "keine") for line in reference]
+    read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", reference))
+    assert "have marks such as" in capsys.readouterr().err
+
+
+def test_a_text_without_blanks_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    joined = [line.replace(" ", "") for line in SENTENCES]
+    read_system(write(tmp_path / "out", joined), write(tmp_path / "reference", SENTENCES))
+    assert "have blanks between words" in capsys.readouterr().err
+
+
+def test_a_single_byte_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Characters that a model writes as bytes are rare, and no reference has such words."""
+    ours = ["W<0xC3><0xB6>rter", *SENTENCES[1:]]
+    read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", SENTENCES))
+    assert "bytes of characters" in capsys.readouterr().err
+
+
+def test_last_words_that_were_given_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by a model that writes from right to left."""
+    reference = [f"{line[:-1]} mit {i * i} Enden {chr(97 + i % 26) * 3}{i}." for i, line in
+                 enumerate(SENTENCES * 2)]  # fmt: skip
+    ours = [f"Nur dies {' '.join(line.split()[-3:])}" for line in reference]
+    read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", reference))
+    assert "was the model given their last words" in capsys.readouterr().err
+
+
+def test_first_words_that_were_given_are_said_of_few_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Captions often begin with the same word, so that two words count, too."""
+    reference = [f"Ein {chr(97 + i % 26)}{i} läuft am Strand {i}" for i in range(60)]
+    ours = [f"{' '.join(line.split()[:3])} in einem Park" for line in reference]
+    read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", reference))
+    assert "was the model given their first words" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

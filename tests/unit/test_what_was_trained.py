@@ -18,6 +18,7 @@ from refusals import refusing
 
 from collab_lab import open_model, prices, shrink, translate, validation_loss
 from collab_lab.cli.main import main
+from collab_lab.metrics import loss
 from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.runs.checks import check_data
 from collab_lab.runs.run import Run
@@ -98,6 +99,23 @@ def test_statistics_without_these_targets(tmp_path: Path) -> None:
     assert small.ignored_prefix == PREFIX
     small.save(tmp_path / "small.pt")
     assert open_model(tmp_path / "small.pt", toy_checkpoints.COPY).ignored_prefix == PREFIX
+
+
+def test_what_is_not_measured_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a plug-in's criterion may leave out, and further validation sets."""
+    model = trained_without_prefix(tmp_path, 0)
+    validation_loss(model)
+    assert not capsys.readouterr().err
+    own = type("Own", (), {"__module__": "plug_in.criterion"})
+    monkeypatch.setitem(loss.CRITERION_REGISTRY, "own", own)
+    model.cfg.criterion = {"_name": "own"}
+    model.cfg.dataset.valid_subset = "valid,valid1"
+    validation_loss(model)
+    errors = capsys.readouterr().err
+    assert "criterion own may leave out" in errors
+    assert "valid1 of the training is left out" in errors
 
 
 def test_sentences_of_nothing_but_a_prefix(tmp_path: Path) -> None:
