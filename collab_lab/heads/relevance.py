@@ -4,10 +4,10 @@
     relevance of h = mean over steps of R_h / sum_h' |R_h'|,      h' the heads of its layer (A.3)
 
 A step is the model's prediction after a prefix of the reference; first targets that the training
-left out (``--ignore-prefix-size``) are none.  It starts with relevance 1 at its
-highest logit and propagates it to the inputs.  A head with negative relevance speaks against the
-prediction.  The relevance of the inputs (embeddings of tokens and positions, on both sides) and of
-the biases must add up to that of the output, which is checked.
+left out (``--ignore-prefix-size``) are none.  It starts with relevance 1 at its highest logit and
+propagates it to the inputs.  A head with negative relevance speaks against the prediction.  The
+relevance of the inputs (embeddings of tokens and positions, on both sides) and of the biases must
+add up to that of the output, which is checked.
 
 The rule (appendix A.2): a neuron ``v`` hands its relevance to the neurons ``u`` that it is computed
 from, each its share:

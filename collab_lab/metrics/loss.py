@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
@@ -18,6 +19,8 @@ from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
 from collab_lab.trained.sentences import IGNORED, samples, sentences_of
 
 logger = logging.getLogger(__name__)
+#: Models of which :func:`say_what_is_measured` has said it.
+_SAID = WeakSet[torch.nn.Module]()
 
 
 def read_by_decoder(sample: Mapping[str, Any]) -> Tensor:
@@ -182,11 +185,14 @@ def say_if_guessing_valid(trained: Trained) -> None:
 
 
 def say_what_is_measured(trained: Trained) -> None:
-    """Say where the loss on the validation set is not that of the training.
+    """Say, once of a model, where losses and the validation set are not those of the training.
 
     A criterion of a plug-in may leave out or weigh targets; and a training may have had further
     validation sets (``--valid-subset valid,valid1``).
     """
+    if trained.model in _SAID:
+        return
+    _SAID.add(trained.model)
     name = (trained.cfg.get("criterion") or {}).get("_name")
     package = getattr(CRITERION_REGISTRY.get(name), "__module__", "fairseq").partition(".")[0]
     if package not in ("fairseq", "fairseq_collab"):

@@ -15,7 +15,7 @@ from collab_common.errors import UserError
 from collab_lab.mathematics import head_prices
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.removal import group_removals
-from collab_lab.metrics.loss import mean_bits
+from collab_lab.metrics.loss import mean_bits, say_what_is_measured
 from collab_lab.shrinking.shape import PARTS, Site
 from collab_lab.statistics.gram import ridged
 from collab_lab.statistics.moments import (
@@ -91,6 +91,7 @@ class Evidence:
             statistics: of the model's attentions and blocks, in place of a pass for prices.
             parts: of sites that may be cut.
         """
+        say_what_is_measured(model)
         batches = sentences_of(model, subset, sentences)
         if statistics is None:
             return cls(model, batches, *collect_all(model, batches, parts=parts))

@@ -105,14 +105,14 @@ def test_what_is_not_measured_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a plug-in's criterion may leave out, and further validation sets."""
-    model = trained_without_prefix(tmp_path, 0)
-    validation_loss(model)
+    validation_loss(trained_without_prefix(tmp_path, 0))
     assert not capsys.readouterr().err
+    model = trained_without_prefix(tmp_path, 0)
     own = type("Own", (), {"__module__": "plug_in.criterion"})
     monkeypatch.setitem(loss.CRITERION_REGISTRY, "own", own)
     model.cfg.criterion = {"_name": "own"}
     model.cfg.dataset.valid_subset = "valid,valid1"
-    validation_loss(model)
+    shrink(model, lose=9.0, sentences=9)
     errors = capsys.readouterr().err
     assert "criterion own may leave out" in errors
     assert "valid1 of the training is left out" in errors
