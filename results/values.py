@@ -415,6 +415,7 @@ def keys() -> dict[str, str]:
         "pairs": lower_with_shared_keys("test_bits", "main"),
         "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "large"),
         "repeated": f"{largest_gap('main', 'intel'):.4f}",
+        "reproduced": reproduced(),
         "on_amd": ", ".join(on_amd),
         "significant_bleu": after_holm("main", "bleu"),
         "narrow_bits": interval(bits, ".3f"),
@@ -456,6 +457,20 @@ def largest_gap(folder: str, other: str) -> float:
         for kind, part in product((SHARED, SEPARATE), KEY_WIDTHS)
     ]
     return max(abs(gap) for some in found for gap in some)
+
+
+def reproduced() -> str:
+    """How many earlier trainings of d = 256 came out alike on an equal processor: ``4 of 4``."""
+    rows = by(load("shared_keys")["widths"], "folder")
+    names = ("method", "key_dim", "seed", "hardware")
+    again = {tuple(run[name] for name in names): run for run in rows["large"]}
+    pairs = [
+        (run, again[key])
+        for run in rows["large_earlier"]
+        if (key := tuple(run[name] for name in names)) in again
+    ]
+    equal = [all(old[score] == new[score] for score in ("bleu", "chrf")) for old, new in pairs]
+    return f"{sum(equal)} of {len(equal)}"
 
 
 def after_holm(folder: str, score: str) -> str:
