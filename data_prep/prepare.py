@@ -167,7 +167,8 @@ def _segment(
             subwords.learn_merges(texts["train"], corpus.vocab_size, model, breaks)
         else:
             subwords.train_pieces(texts["train"], corpus.vocab_size, model, breaks)
-    segment = subwords.units_of(model, breaks) if is_bpe else subwords.pieces_of(model)
+    file = corpus.reused[0] if corpus.like else model  # an error names the user's file
+    segment = subwords.units_of(file, breaks) if is_bpe else subwords.pieces_of(file)
     for split, report in reports.items():
         print(f"segmenting {split} ...", flush=True)
         drop = None if corpus.archives else split == "train"
