@@ -104,10 +104,19 @@ def plain(trained: Trained) -> Trained:
         registered = ARCH_CONFIG_REGISTRY.get(trained.arch)
         package = getattr(registered, "__module__", "").partition(".")[0]
         is_known = registered is None or package == "fairseq"
+        check_function(trained)
         return trained if is_known else trained.with_model(trained.model, renamed(trained, family))
     options = stock_options(trained, family)
+    weights = stock_weights(trained)
+    check_function(trained)
     # Built and loaded by fairseq, so that the state dict is fairseq's own.
-    return trained.with_model(build(trained, options, stock_weights(trained)), options)
+    return trained.with_model(build(trained, options, weights), options)
+
+
+def check_function(trained: Trained) -> None:
+    """Raise UserError if weights and options do not say what the model computes."""
+    for problem in function_problems(trained):
+        raise inexact(trained, problem, None)
 
 
 def renamed(trained: Trained, family: Family) -> Any:
@@ -131,8 +140,6 @@ def check_source(trained: Trained) -> Family:
         raise UserError(problem, trained.path, todo)
     for problem in finish_problems(trained.model):
         raise inexact(trained, problem, "--format onnx exports the model as it is")
-    for problem in function_problems(trained):
-        raise inexact(trained, problem, None)
     if any(getattr(a.module, "cache_bits", 0) for a in attentions(trained.model)):
         problem = "no exact export: this format cannot round the KV cache (--cache-bits)"
         raise UserError(problem, trained.path, "give --no-cache-bits to export without rounding")
@@ -268,6 +275,7 @@ def check_engine(
     for feature, present in unsupported.items():
         if present:
             raise inexact(trained, f"{engine} does not support {feature}", todo)
+    check_function(trained)
 
 
 def check_all_read(model: nn.Module, engine: str) -> None:

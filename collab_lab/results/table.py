@@ -104,7 +104,7 @@ class Table:
                 if len({*(found := row.values("valid_nats"))}) < len(found)
             ]
             + [
-                f"{row.label}, seed {run[SEED]}: {doubt}"
+                f"{row.label}, seed {run['seed']}: {doubt}"
                 for row in self.rows
                 for _, run in row.runs.iterrows()
                 for doubt in doubts(run)

@@ -88,7 +88,8 @@ def difference_from_built(trained: Trained) -> str | None:
     """
     model, options, task = trained.model, trained.cfg.model, trained.task
     like = next(model.parameters())
-    with without_checkpointing(options):
+    # Its weights are drawn at first, which changes no number that is drawn later.
+    with without_checkpointing(options), torch.random.fork_rng(devices=[]):
         built: Any = build_from_options(options, trained.cfg, model.state_dict(), trained.path)
     shapes, expected_shapes = (
         {name: weight.shape for name, weight in one.state_dict().items()} for one in (model, built)

@@ -24,8 +24,8 @@ from toy_checkpoints import COPY
 from collab_lab import convert, open_model, prices, prune, time_parts, validation_loss
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
-from collab_lab.export import onnx
-from collab_lab.export.model import check_source
+from collab_lab.export import ct2, onnx
+from collab_lab.export.model import plain
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
@@ -103,8 +103,8 @@ def _half_of_output(module: nn.Module, args: Any, output: Any) -> Any:
 @pytest.mark.parametrize("place", ["class", "module", "hook", "attribute"])
 @pytest.mark.parametrize(
     "use",
-    [lambda model: prune(model, 3, random=1, sentences=9), check_source, onnx.check],
-    ids=["prune", "formats", "onnx"],
+    [lambda model: prune(model, 3, random=1, sentences=9), plain, ct2.check, onnx.check],
+    ids=["prune", "fairseq", "ct2", "onnx"],
 )
 def test_what_a_plug_in_puts_into_fairseqs_own_classes(
     place: str, use: Callable[[Trained], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
