@@ -274,5 +274,5 @@ def reject(parser: ArgumentParser, args: Namespace, names: Iterable[str], reason
     """End with status 2 if one of these options is given, because it would have no effect."""
     for name in names:
         if getattr(args, name) != parser.get_default(name):
-            [*words] = next(of.option_strings for of in parser._actions if of.dest == name)
-            parser.error(f"{words[-1]} {reason}")
+            option = next(of.option_strings[-1] for of in parser._actions if of.dest == name)
+            parser.error(f"{option} {reason}")

@@ -238,3 +238,10 @@ def test_no_name_of_a_checkpoint(
 def test_force(folder: Path) -> None:
     assert main(["table", "runs", "--out", ".", "--force"]) == 0
     assert main(["table", "runs", "--out", "."]) == 1
+
+
+def test_an_option_without_effect_has_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that of the argument in the program."""
+    with pytest.raises(SystemExit):
+        main(["shrink", "c.pt", "data", "--for=ct2"])
+    assert "--for needs --out" in capsys.readouterr().err

@@ -223,6 +223,7 @@ def test_an_export_is_checked_in_every_direction(
     assert export.main([*words, str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert said.count("4 of 4 translations equal") == 2
+    assert "they may choose differently" in said  # which a beam of one does not
     assert re.findall("^from (..) to (..):", said, re.MULTILINE) == [("en", "de"), ("de", "en")]
     one, other = directions(open_model(untagged, corpus))
     assert language_tags(one) == ("__de__", "__de__")

@@ -211,3 +211,18 @@ def test_what_a_plug_in_that_is_not_loaded_has_registered(section: str, tmp_path
     assert "--user-dir" in line
     assert fine_tuning.write_configuration(source, tmp_path / "small.pt") is None
     assert not (tmp_path / "small.yaml").exists()
+
+
+def test_a_plug_in_without_our_architectures_is_said(tmp_path: Path) -> None:
+    """fairseq reads one plug-in: that of a criterion has to bring our heads, too."""
+    plugin, path = tmp_path / "plugin", tmp_path / "c.pt"
+    plugin.mkdir()
+    model = open_model(toy_checkpoints.write(path, "transformer_headsize_n"), toy_checkpoints.COPY)
+    assert not fine_tuning.lines_of_plug_in(model)
+    model.cfg.common.user_dir = str(plugin)
+    (plugin / "__init__.py").write_text("import fairseq")
+    [line] = fine_tuning.lines_of_plug_in(model)
+    assert str(plugin) in line
+    assert "import fairseq_collab" in line
+    (plugin / "__init__.py").write_text("import fairseq_collab")
+    assert not fine_tuning.lines_of_plug_in(model)
