@@ -25,7 +25,8 @@ from collab_common.errors import UserError
 from collab_common.files import read_json, sha256
 from collab_lab import open_model
 from collab_lab.metrics.generate import translate
-from collab_lab.metrics.translation_scores import score, subword_marks
+from collab_lab.metrics.marks import subword_marks
+from collab_lab.metrics.translation_scores import score
 from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches

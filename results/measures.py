@@ -25,7 +25,8 @@ from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.generate import words_of
 from collab_lab.metrics.loss import mean_bits
-from collab_lab.metrics.translation_scores import score, subword_marks
+from collab_lab.metrics.marks import subword_marks
+from collab_lab.metrics.translation_scores import score
 from collab_lab.shrinking.apply import apply_cuts
 from collab_lab.shrinking.by_hand import conversion
 from collab_lab.shrinking.shape import whole_costs

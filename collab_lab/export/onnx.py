@@ -35,7 +35,7 @@ from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
-from collab_lab.metrics.translation_scores import check_no_bytes
+from collab_lab.metrics.marks import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.shrinking.retained import all_heads, pruned

@@ -1,6 +1,7 @@
 """Measures of models and translations: BLEU, chrF, significance, loss, cost.
 
 translation_scores  BLEU and chrF of translations, over a corpus
+marks               what programs leave in text: subwords, tokens, symbols
 significance        tests whether two systems differ by chance
 loss                the loss of each predicted token
 cost                parameters, bytes of the cache, multiply-adds

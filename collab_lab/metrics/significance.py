@@ -46,7 +46,8 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import CHRF
 from scipy import special
 
-from collab_lab.metrics.translation_scores import bleu_metric, check_ordinary
+from collab_lab.metrics.marks import check_ordinary
+from collab_lab.metrics.translation_scores import bleu_metric
 
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.

@@ -7,7 +7,8 @@ run              a run's folder: one training or (``from_checkpoint``) one exist
 training         reads the results of a training; ``progress`` reports how far it is
 score, record    measure a trained run, and write ``score.json``
 translations     reads translations of runs and other systems
-reference_check  compares translations with their references
+pairing          whether lines of translations belong to those of the reference
+writing          whether both are written alike: case, tokens, subwords, words that were given
 inputs           hashes of the files that a run reads
 length_limit     how long the translations of a run may be
 
@@ -20,7 +21,7 @@ before a run is scored   ``checks`` again: the search and the test set
 ...                      ``from_checkpoint``: an option of ``score --set``
 while it is scored       ``training``: no checkpoint, or a loss above that of a guess
 ...                      ``score``: dropout to retain that the model lacks, a sentence too long
-...                      ``translations``, ``reference_check``: a reference that does not fit
+...                      ``translations``, ``pairing``, ``writing``: a reference that does not fit
 when its process ends    ``train_and_score``: which exception ended it
 whenever a file is read  ``record``: it is damaged
 """

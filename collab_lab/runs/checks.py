@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from collab_common.errors import UserError, did_you_mean
 from collab_common.files import lines_of
 from collab_common.progress import say
-from collab_lab.metrics.translation_scores import check_no_bytes, subword_marks
+from collab_lab.metrics.marks import check_no_bytes, subword_marks
 from collab_lab.runs import config_folder
 from collab_lab.runs.run import data_folder, data_folders, files_read, started_from, task_of
 from collab_lab.trained.binarised import check_dictionaries_agree

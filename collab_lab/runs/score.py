@@ -33,15 +33,16 @@ from collab_lab.metrics.cost import LENGTH, cache_share, cached_numbers, cost, m
 from collab_lab.metrics.generate import MADE_UP, Translations, translate
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.loss import say_if_guessing
-from collab_lab.metrics.translation_scores import score, subword_marks, tokenised
+from collab_lab.metrics.marks import subword_marks
+from collab_lab.metrics.translation_scores import score, tokenised
 from collab_lab.runs.checks import check_generation, check_test_set
 from collab_lab.runs.from_checkpoint import overrides_of_model
 from collab_lab.runs.inputs import manifest_hash
 from collab_lab.runs.record import Record, jobs_at_a_time
-from collab_lab.runs.reference_check import marks_apart, say_if_written_otherwise
 from collab_lab.runs.run import Run, data_folder, is_ours, num_gpus, task_of
 from collab_lab.runs.training import averaged_model, losses, training_numbers
 from collab_lab.runs.translations import check_reference, read_lines, without_breaks
+from collab_lab.runs.writing import marks_apart, say_if_written_otherwise
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained, open_model, say_if_unlearnt
 from collab_lab.trained.sentences import batches, dataset_of, fitting, samples

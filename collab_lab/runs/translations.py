@@ -22,15 +22,10 @@ from collab_common.errors import UserError
 from collab_common.files import lines_of
 from collab_common.folder import manifest
 from collab_common.progress import say
+from collab_lab.runs.pairing import GIVE_REFERENCE, check_lines, letter_runs
 from collab_lab.runs.record import Record
-from collab_lab.runs.reference_check import (
-    GIVE_REFERENCE,
-    check_lines,
-    letter_runs,
-    marks_apart,
-    say_if_written_otherwise,
-)
 from collab_lab.runs.run import Run, data_folder
+from collab_lab.runs.writing import marks_apart, say_if_written_otherwise
 
 _PRINTED = re.compile(r"[STHDPAIE]-\d+\t")
 _SOURCE = re.compile(r"S-\d+\t")

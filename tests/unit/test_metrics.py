@@ -24,6 +24,7 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from collab_lab.cli.compare import main
 from collab_lab.metrics import significance
+from collab_lab.metrics.marks import check_no_bytes, check_ordinary, subword_marks
 from collab_lab.metrics.significance import (
     Gain,
     bootstrap_p,
@@ -35,14 +36,7 @@ from collab_lab.metrics.significance import (
     resampled,
     resamples,
 )
-from collab_lab.metrics.translation_scores import (
-    check_no_bytes,
-    check_ordinary,
-    score,
-    subword_marks,
-    tokenised,
-    tokenizer,
-)
+from collab_lab.metrics.translation_scores import score, tokenised, tokenizer
 from collab_lab.runs.translations import read_hypotheses, read_system
 
 ALL = len(REFERENCES)

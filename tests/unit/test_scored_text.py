@@ -18,9 +18,9 @@ from collab_lab.metrics import translate_text
 from collab_lab.metrics.generate import Translations
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
-from collab_lab.runs.reference_check import begun_with, tag_of
 from collab_lab.runs.score import score_translations
 from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
+from collab_lab.runs.writing import begun_with, tag_of
 from collab_lab.trained.sentences import samples
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]

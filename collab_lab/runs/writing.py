@@ -1,22 +1,18 @@
-"""Checks that translations belong to their references: a wrong reference would also give a score.
+"""Warnings of how translations and references are written, because scores count what is written.
 
-Lines are compared by the sequences of letters that they share, whatever their tokens and case.  A
-line of a trained model shares more with its reference than with other lines.  A line of a model
-that always says the same shares as much with any line, so this case is not an error.
+A text may have been tokenised, lower-cased, escaped, cut into subwords or read in another encoding,
+or a model may have been given words of its references.  The patterns of what programs leave in
+text are in :mod:`.marks`; here are the shares of lines from which on it is said.
 """
 
 from __future__ import annotations
 
-import html
-import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-
-import numpy as np
 
 from collab_common.encodings import (
     ENDS,
@@ -27,90 +23,18 @@ from collab_common.encodings import (
     is_detached,
     is_misread,
 )
-from collab_common.errors import UserError
 from collab_common.progress import say
+from collab_lab.metrics.marks import BYTE, MARKS, SYMBOL, UNKNOWN
 from collab_lab.metrics.translation_scores import tokenizer
 
-Values = np.ndarray[tuple[int], np.dtype[np.float64]]  # one of each line, or each window of lines
-
-#: Length of the runs of letters, and in scripts without spaces, whose words are shorter.
-RUN, SHORT_RUN = 5, 2
-#: The fewest lines that are judged, and the lines of the shortest window.
-LEAST, WINDOW = 20, 50
-#: Offsets at which translations are compared with references.
-SHIFTS = tuple(shift for shift in range(-10, 11) if shift)
-#: Probability of a false alarm, if neither of two pairings is better.
-CHANCE = 1e-3
-#: A mean within NEAR standard errors is chance; a block beyond FAR has another mean.
-NEAR, FAR = 3, 5
-#: Share of the runs of translations that references also have; in another language, 4 to 9%.
-KNOWN = 1 / 8
-#: Lines of a block that may come from another text; in a text below two blocks, half of its lines.
-BLOCK = 100
+#: The fewest lines that are judged.
+LEAST = 20
 #: Share of translations that begin as their references do, and the fewest sentences that show it.
 BEGUN, LEAST_BEGUN = 0.98, 40
 #: Characters of a reference that has more than a beginning.
 SHORTEST = 12
-GIVE_REFERENCE = "give the --reference of the set that was translated"
-_UNKNOWN = re.compile(r"<+unk>+|<0x[0-9A-F]{2}>")
 _FIRST = re.compile(r"\W*([^\W\d_])")
 _PART = re.compile(rf"(?:[^\W\d_]|[{VOWEL_SIGNS}])+|\S")
-
-
-def letter_runs(text: str, length: int = RUN) -> set[str]:
-    """All sequences of ``length`` letters and digits, without spaces and unknown words."""
-    runs = set()
-    for part in _UNKNOWN.split(text):
-        plain = unicodedata.normalize("NFKC", html.unescape(part)).casefold()
-        letters = "".join(filter(str.isalnum, plain))
-        runs |= {letters[i : i + length] for i in range(len(letters) - length + 1)}
-    return runs
-
-
-def check_lines(
-    hypotheses: Sequence[str], references: Sequence[str], translations: Path, reference: Path
-) -> None:
-    """Compare each translation with its reference and with the references of other lines.
-
-    A line on standard error says if translations share no more with their own references than with
-    distant ones, or hardly anything with any.
-
-    Raises:
-        UserError: in 50 lines or more (in all, if there are fewer) translations share far more with
-            the lines above or below their references.
-    """
-    number = len(references)
-    if number < LEAST:
-        say(f"{translations} has few lines: whether they are of {reference} is not checked")
-        return
-    length = RUN if tokenizer(references) == "13a" else SHORT_RUN
-    ours, theirs = (
-        [letter_runs(line, length) for line in text] for text in (hypotheses, references)
-    )
-
-    def shared(shift: int) -> Values:
-        """Runs that each translation shares with the reference ``shift`` lines below its own."""
-        others = theirs[shift:] + theirs[:shift]
-        return np.array([len(one & other) for one, other in zip(ours, others, strict=True)], float)
-
-    distant = np.mean([shared(number // 2 + i) for i in range(-2, 3)], axis=0)
-    own = shared(0) - distant
-    for shift in sorted(SHIFTS, key=abs):
-        if 4 * abs(shift) <= number and (window := _better(own, shared(shift) - distant)):
-            first, last = window
-            problem = (
-                f"is shifted: lines {first + 1} to {last} of {translations} fit those {abs(shift)} "
-                f"{'below' if shift > 0 else 'above'} theirs"
-            )
-            raise UserError(problem, reference, GIVE_REFERENCE)
-    known = set().union(*theirs)
-    found = [run in known for line in ours for run in line]
-    if sum(found) <= KNOWN * len(found):
-        say(f"warning: {translations} has hardly any words of {reference}: is it the reference?")
-        return
-    share = own / [len(runs) + 1 for runs in theirs]
-    _say_if_unrelated(share, translations, reference)
-
 
 #: How a line can be written, by what a warning says of it.
 WRITTEN: dict[str, Callable[[str], object]] = {
@@ -139,21 +63,11 @@ TRACES: dict[str, Callable[[str], object]] = {
     "letters separate from their accents": lambda line: not unicodedata.is_normalized("NFC", line),
     "UTF-8 that was read in another encoding (Ã¤ for ä)": is_misread,
     "unreadable characters (U+FFFD)": lambda line: REPLACEMENT in line,
-    "symbols of a vocabulary (</s>, __de__)": re.compile(
-        r"</?(?:s|pad|eos|bos|cls|sep)>|(?:^| )__\w+__(?: |$)|(?:^| )<2\w+>"
-    ).search,
+    "symbols of a vocabulary (</s>, __de__)": SYMBOL.search,
     "escapes of Unicode (\\u00fc)": re.compile(r"\\u[0-9a-fA-F]{4}").search,
 }
 #: What fairseq does not join: even one in a text is wrong, if the other has none.
-BYTES: dict[str, Callable[[str], object]] = {
-    "bytes of characters (<0xC3>)": re.compile("<0x[0-9A-F]{2}>").search
-}
-#: What only programs write between words or at them, also in both texts: separators of sentences,
-#: marks of subwords, case and factors, and numbers of words.
-MARKS = re.compile(
-    r"<\|?\s?[\w/]+\s?/?\|?>|&lt;.{1,20}?&gt;|\[[A-Z]{2,}\]|\u2047|\uffe8|\|\|\||@@@|\\n"
-    r"|(?:^| )_+\w+(?: |$)|\w_(?: |$)|^\d+(?: \d+)+$"
-)
+BYTES: dict[str, Callable[[str], object]] = {"bytes of characters (<0xC3>)": BYTE.search}
 
 
 def say_if_written_otherwise(
@@ -170,15 +84,43 @@ def say_if_written_otherwise(
     untouched text has, if 2% and none.  Empty lines are also reported, words in pieces, and a text
     that is its own reference.
     """
+    say_of_empty_lines(hypotheses, references, translations, reference)
+    if len(references) < LEAST:
+        return
+    say_if_given(hypotheses, references, translations, reference)
+    is_known = say_of_kinds(hypotheses, references, translations, reference)
+    say_if_marked(hypotheses, references, translations, reference)
+    if tag := tag_of(hypotheses, references):
+        say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
+    say_if_in_pieces(hypotheses, references, translations, reference)
+    if not is_known:  # otherwise its characters are said already
+        say_if_characters_differ(hypotheses, references, translations, reference)
+
+
+def say_of_empty_lines(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> None:
+    """Say how many lines of either text are empty."""
     number = len(references)
     for path, lines in ((reference, references), (translations, hypotheses)):
         if empty := [i for i, line in enumerate(lines, 1) if not line.strip()]:
             first = f"line {empty[0]} of {path} is empty ({len(empty)} of {number} are)"
             say(f"warning: {first}: is a line missing?")
-    if number < LEAST:
-        return
+
+
+def say_if_given(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> None:
+    """Say if translations are their references, or begin or end as only they do."""
+    number = len(references)
     known = [
-        pair for pair in zip(hypotheses, references, strict=True) if not _UNKNOWN.search(pair[0])
+        pair for pair in zip(hypotheses, references, strict=True) if not UNKNOWN.search(pair[0])
     ]
     if 2 * len(known) >= number and all(ours == theirs for ours, theirs in known):
         problem = f"{translations} equals {reference}, line for line"
@@ -190,7 +132,16 @@ def say_if_written_otherwise(
     elif (ended := begun_with(*map(backwards, (hypotheses, references)))) >= BEGUN:
         share = f"{ended:.0%} of {translations} end as their references do, and few begin so"
         say(f"warning: {share}: was the model given their last words?")
-    is_known = True
+
+
+def say_of_kinds(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    translations: Path | str,
+    reference: Path,
+) -> bool:
+    """Say in which of the kinds above one text differs from the other; whether it does in any."""
+    number, is_different = len(references), False
     spaced = SPACED if tokenizer(references) == "13a" else {}
     for kinds, many, few in (
         (WRITTEN | spaced, 0.9, 0.1),
@@ -206,13 +157,8 @@ def say_if_written_otherwise(
             if most >= max(1 if kinds is BYTES else 3, many * number) and least <= few * number:
                 counted = f"{theirs} of {number} lines of {reference} and {ours} of {translations}"
                 say(f"warning: {counted} have {name}: is the reference untouched text?")
-                is_known = False
-    say_if_marked(hypotheses, references, translations, reference)
-    if tag := tag_of(hypotheses, references):
-        say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
-    say_if_in_pieces(hypotheses, references, translations, reference)
-    if is_known:  # otherwise its characters are said already
-        say_if_characters_differ(hypotheses, references, translations, reference)
+                is_different = True
+    return is_different
 
 
 def say_if_marked(
@@ -368,62 +314,3 @@ def _last_word(line: str) -> list[str]:
     """The last word without marks (of text without blanks: its last two characters), if any."""
     words = re.findall(r"\w+", line)
     return [word[-2:] if len(words) == 1 else word for word in words[-1:]]
-
-
-def _better(own: Values, other: Values) -> tuple[int, int] | None:
-    """The first lines, from and to, in which the other pairing is clearly better; None if none are.
-
-    It shares twice as much, and more lines gain than lose by Hoeffding's bound: n signs of no
-    preference have a sum above t with a probability of at most ``exp(-t^2 / 2n)``.
-
-    Args:
-        own, other: runs that each line shares, less those that it shares with distant lines.
-    """
-    number, size = len(own), min(WINDOW, len(own))
-    while size <= number:
-        signs = np.sign(other - own)
-        gain, changed = _sums(signs, size), _sums(abs(signs), size)
-        tests = len(SHIFTS) * len(gain)
-        is_better = gain * abs(gain) > 2 * changed * math.log(tests / CHANCE)
-        is_better &= _sums(other, size) > 2 * _sums(own, size)
-        if is_better.any():
-            first = int(is_better.argmax())
-            return first, first + size
-        size = number if size < number < 2 * size else 2 * size
-    return None
-
-
-def _sums(values: Values, size: int) -> Values:
-    """Sums over each window of ``size`` lines."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    return sums[size:] - sums[:-size]
-
-
-def _say_if_unrelated(gain: Values, translations: Path, reference: Path) -> None:
-    """Say where translations gain nothing by their own references: in all lines, or in a block.
-
-    Args:
-        gain: share of its reference that each translation has, less that of distant ones.
-    """
-    number, mean, spread = len(gain), gain.mean(), gain.std()
-    size = min(BLOCK, max(LEAST, number // 2))
-    error = spread / size**0.5
-
-    def is_foreign(start: int) -> bool:
-        inside = gain[start : start + size].mean()
-        outside = np.delete(gain, slice(start, start + size))
-        is_chance = inside <= NEAR * error
-        return bool(is_chance and outside.size and outside.mean() - inside > FAR * error)
-
-    if mean <= NEAR * spread / number**0.5:
-        where = "the lines"
-    elif foreign := [
-        f"{start + 1} to {start + size}"
-        for start in range(0, number - size + 1, size)
-        if is_foreign(start)
-    ]:
-        where = f"lines {', '.join(foreign)}"
-    else:
-        return
-    doubt = f"share no more with those of {reference} than with its other lines"
-    say(f"warning: {where} of {translations} {doubt}: is it the reference?")
