@@ -69,7 +69,9 @@ def test_moving_averages_in_place_of_the_weights(
         assert main(["average", *of, "--ema", "--force", "--out", str(out)]) == 0
         mean = open_model(out, toy_checkpoints.COPY)
         assert all((weight == expected).all() for weight in mean.model.parameters())
-    assert "--ema" not in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "--ema" not in said.err
+    assert f"the moving averages of {paths[0]}, in single precision" in said.out
     without = str(toy_checkpoints.write(tmp_path / "without.pt"))
     for of in (paths[:1], paths, [without, *paths]):  # once, wherever they are
         average_checkpoints(of, out)
