@@ -289,7 +289,7 @@ def check_losses(reports: Mapping[str, SetReport], allowed: float) -> None:
 
 
 def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
-    """Yield a table of all sets, and warnings about sets that overlap with the training text."""
+    """Yield a table of all sets, and remarks about each."""
     rows = [
         {
             "set": split,
@@ -304,77 +304,93 @@ def report_lines(reports: Mapping[str, SetReport]) -> Iterator[str]:
     ]
     yield tabulate(rows, headers="keys", disable_numparse=True)
     for split, report in reports.items():
-        if report.in_training_text:
-            yield (
-                f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
-                "are also in the training text, so that scores on this set are too high"
-            )
-        if report.shortened:
-            yield (
-                f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
-                "fewer sentences than you asked for: with one more they would be too long"
-            )
-        if report.altered:
-            yield (
-                f"warning: {report.altered:,} of {2 * report.kept:,} lines of the set {split} do "
-                "not come back from their subwords: a perfect translation of them scores less than "
-                f"100; the first is {report.first_altered[:60]!r}"
-            )
-        if report.unknown:
-            lines = 2 * (report.documents or report.kept)
-            yield (
-                f"warning: {report.unknown:,} of {lines:,} lines of the set {split} have subwords "
-                "that the dictionary lacks, which models read and write as <unk>: a perfect "
-                f"translation of them scores less than 100; the first is {report.first_unknown!r}"
-            )
-        if report.decomposed:
-            yield (
-                f"warning: {report.decomposed:,} of {2 * report.kept:,} lines of the set {split} "
-                "have letters separate from their accents (not in Unicode's form NFC), so that one "
-                "word may have two spellings; convert the text, for example with uconv -x any-nfc"
-            )
-        if report.escaped > max(2, report.kept // 50):
-            yield (
-                f"warning: {report.escaped:,} of {2 * report.kept:,} lines of the set {split} have "
-                "escapes of Moses, HTML or the Penn Treebank (&apos;, &#39;, @-@, -LRB-): "
-                "translations will also have them, and scores will count them as words; give text "
-                "that is not tokenised or escaped"
-            )
-        if report.spaced:
-            yield (
-                f"{report.spaced:,} of {2 * report.kept:,} lines of the set {split} have white "
-                f"space other than blanks (the first is {report.first_spaced!a}): models read and "
-                "write a blank in its place, and scores count the two as equal"
-            )
-        if report.detached > report.kept // 4:
-            yield (
-                f"warning: {report.detached:,} of {2 * report.kept:,} lines of the set {split} "
-                "have a full stop, a comma or another mark apart from its word, as tokens do: "
-                "translations will also be tokens, and scores are not those of ordinary text; "
-                "detokenise the text, or give --subwords subword_nmt"
-            )
-        if report.attached > report.kept:
-            yield (
-                f"warning: {report.attached:,} of {2 * report.kept:,} lines of the set {split} end "
-                "in a word with its mark, as text that is not tokenised does: subword_nmt is for "
-                "tokens, and scores count what stands between blanks; tokenise the text, or use "
-                "sentencepiece"
-            )
-        if report.misread:
-            yield (
-                f"warning: {report.misread:,} of {2 * report.kept:,} lines of the set {split} have "
-                "UTF-8 that was read in another encoding (Ã¤ for ä), first at "
-                f"{report.first_misread}: models learn to write that; make the text again from "
-                "its source, or repair it (ftfy.fix_text of the package ftfy)"
-            )
-        if report.replaced:
-            yield (
-                f"warning: {report.replaced:,} of {2 * report.kept:,} lines of the set {split} "
-                f"have U+FFFD, the sign of an unreadable character, first at "
-                f"{report.first_replaced}: make the text again from its source, or remove the lines"
-            )
-        if report.symbols:
-            yield (
-                f"warning: {report.symbols:,} of {report.read:,} pairs of the set {split} have "
-                "<s>, <pad>, </s> or <unk>, which fairseq reads as its own symbols"
-            )
+        for remarks in (pair_remarks, subword_remarks, token_remarks, character_remarks):
+            yield from remarks(split, report)
+
+
+def pair_remarks(split: str, report: SetReport) -> Iterator[str]:
+    """Yield remarks about whole pairs of a set."""
+    if report.in_training_text:
+        yield (
+            f"warning: {report.in_training_text:,} of {report.read:,} pairs of the set {split} "
+            "are also in the training text, so that scores on this set are too high"
+        )
+    if report.shortened:
+        yield (
+            f"{report.shortened:,} of {report.documents:,} documents of the set {split} have "
+            "fewer sentences than you asked for: with one more they would be too long"
+        )
+
+
+def subword_remarks(split: str, report: SetReport) -> Iterator[str]:
+    """Yield remarks about lines that models cannot write as they are."""
+    if report.altered:
+        yield (
+            f"warning: {report.altered:,} of {2 * report.kept:,} lines of the set {split} do "
+            "not come back from their subwords: a perfect translation of them scores less than "
+            f"100; the first is {report.first_altered[:60]!r}"
+        )
+    if report.unknown:
+        lines = 2 * (report.documents or report.kept)
+        yield (
+            f"warning: {report.unknown:,} of {lines:,} lines of the set {split} have subwords "
+            "that the dictionary lacks, which models read and write as <unk>: a perfect "
+            f"translation of them scores less than 100; the first is {report.first_unknown!r}"
+        )
+    if report.symbols:
+        yield (
+            f"warning: {report.symbols:,} of {report.read:,} pairs of the set {split} have "
+            "<s>, <pad>, </s> or <unk>, which fairseq reads as its own symbols"
+        )
+
+
+def token_remarks(split: str, report: SetReport) -> Iterator[str]:
+    """Yield remarks about a set that was tokenised, or that should have been."""
+    lines = f"of {2 * report.kept:,} lines of the set {split}"
+    if report.escaped > max(2, report.kept // 50):
+        yield (
+            f"warning: {report.escaped:,} {lines} have escapes of Moses, HTML or the Penn Treebank "
+            "(&apos;, &#39;, @-@, -LRB-): translations will also have them, and scores will count "
+            "them as words; give text that is not tokenised or escaped"
+        )
+    if report.detached > report.kept // 4:
+        yield (
+            f"warning: {report.detached:,} {lines} have a full stop, a comma or another mark apart "
+            "from its word, as tokens do: translations will also be tokens, and scores are not "
+            "those of ordinary text; detokenise the text, or give --subwords subword_nmt"
+        )
+    if report.attached > report.kept:
+        yield (
+            f"warning: {report.attached:,} {lines} end in a word with its mark, as text that is "
+            "not tokenised does: subword_nmt is for tokens, and scores count what stands between "
+            "blanks; tokenise the text, or use sentencepiece"
+        )
+
+
+def character_remarks(split: str, report: SetReport) -> Iterator[str]:
+    """Yield remarks about characters that other programs have changed."""
+    lines = f"of {2 * report.kept:,} lines of the set {split}"
+    if report.decomposed:
+        yield (
+            f"warning: {report.decomposed:,} {lines} have letters separate from their accents (not "
+            "in Unicode's form NFC), so that one word may have two spellings; convert the text, "
+            "for example with uconv -x any-nfc"
+        )
+    if report.spaced:
+        yield (
+            f"{report.spaced:,} {lines} have white space other than blanks (the first is "
+            f"{report.first_spaced!a}): models read and write a blank in its place, and scores "
+            "count the two as equal"
+        )
+    if report.misread:
+        yield (
+            f"warning: {report.misread:,} {lines} have UTF-8 that was read in another encoding "
+            f"(Ã¤ for ä), first at {report.first_misread}: models learn to write that; make the "
+            "text again from its source, or repair it (ftfy.fix_text of the package ftfy)"
+        )
+    if report.replaced:
+        yield (
+            f"warning: {report.replaced:,} {lines} have U+FFFD, the sign of an unreadable "
+            f"character, first at {report.first_replaced}: make the text again from its source, or "
+            "remove the lines"
+        )
