@@ -16,6 +16,7 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.files import read_json
+from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
 from collab_lab.results.render import num
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +60,16 @@ def gains(ours: Runs, theirs: Runs, score: str) -> list[float]:
     if len(by_seed) < len(theirs) or len({run["seed"] for run in ours}) < len(ours):
         raise UserError("several runs have one seed", todo="correct the table's function")
     return [run[score] - by_seed[run["seed"]][score] for run in ours if run["seed"] in by_seed]
+
+
+def unpaired(ours: Runs, theirs: Runs, score: str) -> Gain:
+    """The difference of the means of equally many runs that have nothing but a seed's number alike.
+
+    Its variance is pooled, with ``2 n - 2`` degrees of freedom.
+    """
+    sides = [[run[score] for run in runs] for runs in (ours, theirs)]
+    sd, freedom = pooled(sides)
+    return gain_of(gains(ours, theirs, score), Spread(sd * math.sqrt(2), freedom))
 
 
 def average(found: Runs, score: str, spec: str = ".3f") -> str:
@@ -258,6 +269,9 @@ DISTILLED = {
     "shallow-distilled": "one decoder layer, distilled",
     "shallow-again-distilled": "one decoder layer, distilled, trained on",
 }
+#: Methods whose models were trained on another machine than the whole models, from first trainings
+#: of their own.
+ELSEWHERE = ("narrow-again-text", "shallow-again-text")
 #: Comparisons that were chosen before any model was measured; Holm's correction is over them.
 PLANNED = (
     ("cut-onnx-distilled", "narrow-distilled"),

@@ -21,6 +21,7 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     DISTILLED,
+    ELSEWHERE,
     FEW,
     ITSELF,
     KEY_WIDTHS,
@@ -56,6 +57,7 @@ from results.data import (
     of_width,
     signed,
     speedups,
+    unpaired,
     with_test_loss,
 )
 
@@ -317,19 +319,21 @@ def shared_keys_wide() -> Rows:
 
 def of_widths(folder: str) -> Rows:
     """All widths of a size, with losses on both sets, of the runs that have them."""
-    yield ["key width", "keys", "parameters", "KV cache", "loss, validation", "loss, test", "chrF",
-           "BLEU", "length ratio"]  # fmt: skip
+    yield ["key width", "keys", "seeds", "parameters", "KV cache", "loss, validation", "loss, test",
+           "chrF", "BLEU", "length ratio"]  # fmt: skip
     d = WIDTHS[folder]
     whole = cache_of(with_test_loss(folder, SEPARATE, d)[0])
     kinds = {SHARED: "shared", SEPARATE: "separate"}
     for part, name in KEY_WIDTHS.items():
         found = {keys: with_test_loss(folder, kind, d * part) for kind, keys in kinds.items()}
-        for keys, runs in found.items() if all(found.values()) else ():
+        shared, separate = ({run["seed"] for run in runs} for runs in found.values())
+        for keys, every in found.items() if shared & separate else ():
+            runs = [run for run in every if run["seed"] in shared & separate]
             sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
             losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
             scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
             ratio = average(runs, "length_ratio")
-            yield [f"{name}: {int(d * part)}", keys, *sizes, *losses, *scores, ratio]
+            yield [f"{name}: {int(d * part)}", keys, len(runs), *sizes, *losses, *scores, ratio]
 
 
 @table
@@ -960,6 +964,8 @@ def distil() -> Rows:
         sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
         scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]
         [change] = differences(ours, whole, "bleu") if method != "whole" else ["-"]
+        if method in ELSEWHERE:
+            change = interval(unpaired(ours, whole, "bleu"), "+.2f")
         of_one = " (one seed)" if len(ours) == 1 else ""
         yield [name + of_one, *sizes, *scores, change, *of_ct2]
     ours, there = distilled("whole", "onnx-float32"), distilled("whole", "ct2-float32")

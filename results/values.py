@@ -15,7 +15,7 @@ from statistics import fmean, linear_regression, median, stdev
 from typing import Any
 
 from collab_lab.clock.turns import times_as_fast
-from collab_lab.metrics.significance import Gain, gain_of, holm
+from collab_lab.metrics.significance import Gain, gain_of, holm, pooled
 from collab_lab.results.render import interval, num
 from results.data import (
     BOTH,
@@ -51,8 +51,9 @@ from results.data import (
     of_width,
     signed,
     speedups,
+    unpaired,
 )
-from results.tables import of_logs
+from results.tables import PAPER, of_logs
 
 Values = Callable[[], Mapping[str, str]]
 #: The numbers of each group.
@@ -295,6 +296,7 @@ def shrink() -> dict[str, str]:
         "half_even": ends(shrunk_losses("equal shares a layer", share=0.49), ".3f"),
         "ct2": ends(ct2, ".3f"),
         "masks_more_test": interval(gain_of(masks_more("lost_test")), "+.3f"),
+        "without_command": str(sum("command" not in row for row in load("shrink")["rows"])),
         "third_of_heads": third,
         "half_of_heads": half,
         "third_of_heads_512": heads_lost(LARGE)[0],
@@ -325,10 +327,16 @@ def shrunk_tuned() -> dict[str, str]:
         for name, share in (("heads and units", HALF), (MASKS, HALF), (PLAIN, 1.0))
     )
     after = gains(masks, plan, "test_bits")
+    cuts = by(by(by_feed_forward()["d = 128, F = 2 d"], "share")[HALF], "name")
+    kept = [
+        f"{100 * fmean(row['shares']['parameters'] for row in cuts[name]):.1f}%"
+        for name in ("heads and units", MASKS)
+    ]
     models = by(load("shrink")["models"], "model")
     changes = [run["test_bits"] - models[run["model"]][0]["test_bits"] for run in control]
     return {
         "n": str(len(after)),
+        "kept": " and ".join(kept),
         "lead_before": interval(gain_of(masks_more("lost_test", HALF)), "+.3f"),
         "lead_after": interval(gain_of(after), "+.3f"),
         "lead_after_90": interval(gain_of(after, confidence=0.9), "+.3f"),
@@ -370,25 +378,26 @@ def heads() -> dict[str, str]:
 @group
 def keys() -> dict[str, str]:
     """Shared and separate keys (shared_keys.json)."""
-    shared, separate = map(scratch_gain, ("shared, diagonal", "separate keys"))
     bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
     bits = gain_of([-gain for gain in narrow_keys("test_bits", ["main"])])
-    falls = {kind: fall_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE)}
+    within = pooled(narrow_keys("bleu", [folder]) for folder in WIDTHS)
+    falls = {kind: falls_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE)}
+    less = [falls[SEPARATE][one] - fall for one, fall in falls[SHARED].items()]
     by_size = {
-        kind: " and ".join(num(fall_of_bleu(kind, size).mean, ".1f") for size in WIDTHS)
+        kind: " and ".join(
+            interval(gain_of([*falls_of_bleu(kind, size).values()]), ".1f") for size in WIDTHS
+        )
         for kind in (SHARED, SEPARATE)
     }
+    paper_falls = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
     on_amd = [
         num(fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu")),
             "+.2f")
         for width in (128 * part for part in KEY_WIDTHS)
     ]  # fmt: skip
     runs = [run for part in load("shared_keys").values() for run in part]
-    machines = [by(load("shared_keys")["widths"], "folder")[name] for name in ("amd", "intel")]
-    hours = (
-        sum(run["epochs"] * EPOCH / run["train_tokens_per_second"] for run in runs) / 3600
-        for runs in machines
-    )
+    trainings = by(load("shared_keys")["widths"], "folder")["main"]
+    seconds = sum(run["train_seconds"] for run in trainings)
     from_standard = {
         (folder, kind): gain_of(
             gains(of_width(folder, kind, 64), of_width(folder, SEPARATE, 256), "valid_loss")
@@ -416,38 +425,82 @@ def keys() -> dict[str, str]:
         "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "large"),
         "repeated": f"{largest_gap('main', 'intel'):.4f}",
         "reproduced": reproduced(),
+        "elsewhere": trained_elsewhere(),
+        "two_commits": of_two_commits("large"),
         "on_amd": ", ".join(on_amd),
-        "significant_bleu": after_holm("main", "bleu"),
+        "significant_bleu": after_holm(["main"], "bleu"),
+        "significant_both": after_holm(["main"], "test_bits", "bleu"),
+        "significant_bleu_sizes": after_holm(WIDTHS, "bleu"),
         "narrow_bits": interval(bits, ".3f"),
-        "significant": after_holm("main", "test_bits"),
-        "significant_256": after_holm("large", "valid_loss"),
-        "diagonal_plain": interval(shared, ".3f"),
+        "significant": after_holm(["main"], "test_bits"),
+        "significant_256": after_holm(["large"], "valid_loss"),
         "diagonal_main": interval(
             gain_of(
                 gains(of_width("main", SHARED, 32), of_width("main", SEPARATE, 128), "valid_bits")
             ),
             ".3f",
         ),
-        "separate_mean": f"{separate.mean:.3f}",
         "narrow_bleu": interval(bleu, "+.2f"),
+        "narrow_bleu_within": interval(gain_of(narrow_keys("bleu"), within), "+.2f"),
         "narrow_chrf": interval(chrf, "+.2f"),
-        "eighth_falls": interval(falls[SHARED], ".2f"),
+        "eighth_falls": interval(gain_of([*falls[SHARED].values()]), ".2f"),
+        "eighth_less": interval(gain_of(less), ".2f"),
+        "paper_falls": f"{paper_falls[0]:.2f}",
+        "paper_less": f"{paper_falls[1] - paper_falls[0]:.2f}",
         "eighth_falls_by_size": by_size[SHARED],
         "eighth_falls_separate": by_size[SEPARATE],
         "runs": str(len(runs)),
         "commands": str(sum(run.get("command") is not None for run in runs)),
-        "hours": " or ".join(f"{x:.1f}" for x in hours),
-        "trainings": str(len(machines[0])),
+        "hours": f"{seconds / 3600:.1f}",
+        "trainings": str(len(trainings)),
     }
 
 
-def fall_of_bleu(kind: str, *folders: str) -> Gain:
-    """BLEU at full key width minus that at an eighth of it."""
-    falls: list[float] = []
+@group
+def queries() -> dict[str, str]:
+    """Kinds of queries in single trainings, or few, and what they save (shared_keys.json)."""
+    runs = by(load("shared_keys")["runs"], "folder", "queries")
+    scratch = {name: of for (folder, name), of in runs.items() if folder == "scratch"}
+    standard, full = scratch["standard heads"], scratch["shared, full"]
+    names = {"diagonal": "shared, diagonal", "full": "shared, full", "own": "shared, own",
+             "separate": "separate keys"}  # fmt: skip
+    costs = {name: scratch_gain(kind) for name, kind in names.items()}
+    corrected = holm([gain.p for gain in costs.values()])
+    found = {name: interval(gain, "+.3f") for name, gain in costs.items()}
+    found |= {f"{name}_p": num(p, ".3f") for name, p in zip(costs, corrected, strict=True)}
+    for name in ("diagonal", "own"):
+        for part, short in (("parameters", "parameters"), ("multiply_adds", "work")):
+            share = scratch[names[name]][0][part] / standard[0][part]
+            found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
+    of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
+    start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
+    found |= {
+        "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
+        "full_instead": interval(
+            gain_of(gains(full, scratch["shared, diagonal"], "valid_bits")), "+.3f"
+        ),
+        "start": num(start[0], "+.3f"),
+    }
+    enja = runs["enja", "standard heads"]
+    for name in ("separate", "diagonal", "full"):
+        [gain] = gains(runs["enja", names[name]], enja, "valid_bits")
+        found[f"enja_{name}"] = num(gain, "+.3f")
+    manuals = of_width("manuals", SEPARATE, 128)
+    for name, kind in (("separate", SEPARATE), ("diagonal", SHARED)):
+        [gain] = gains(of_width("manuals", kind, 32), manuals, "valid_loss")
+        found[f"manuals_{name}"] = num(gain, "+.3f")
+    [gain] = gains(runs["manuals", "shared, full"], manuals, "valid_loss")
+    return found | {"manuals_full": num(gain, "+.3f")}
+
+
+def falls_of_bleu(kind: str, *folders: str) -> dict[tuple[str, int], float]:
+    """BLEU at full key width minus that at an eighth of it, by size and seed."""
+    falls = dict[tuple[str, int], float]()
     for folder in folders:
         full, eighth = (of_width(folder, kind, WIDTHS[folder] * part) for part in (1, 0.125))
-        falls += gains(full, eighth, "bleu")
-    return gain_of(falls)
+        for run, fall in zip(full, gains(full, eighth, "bleu"), strict=True):
+            falls[folder, run["seed"]] = fall
+    return falls
 
 
 def largest_gap(folder: str, other: str) -> float:
@@ -459,28 +512,52 @@ def largest_gap(folder: str, other: str) -> float:
     return max(abs(gap) for some in found for gap in some)
 
 
-def reproduced() -> str:
-    """How many earlier trainings of d = 256 came out alike on an equal processor: ``4 of 4``."""
+def trained_again() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Earlier trainings of d = 256, each with the one that took its place."""
     rows = by(load("shared_keys")["widths"], "folder")
-    names = ("method", "key_dim", "seed", "hardware")
+    names = ("method", "key_dim", "seed")
     again = {tuple(run[name] for name in names): run for run in rows["large"]}
-    pairs = [
-        (run, again[key])
-        for run in rows["large_earlier"]
-        if (key := tuple(run[name] for name in names)) in again
-    ]
+    return [(run, again[tuple(run[name] for name in names)]) for run in rows["large_earlier"]]
+
+
+def reproduced() -> str:
+    """How many of them came out alike on an equal processor: ``5 of 5``."""
+    pairs = [(old, new) for old, new in trained_again() if old["hardware"] == new["hardware"]]
     equal = [all(old[score] == new[score] for score in ("bleu", "chrf")) for old, new in pairs]
     return f"{sum(equal)} of {len(equal)}"
 
 
-def after_holm(folder: str, score: str) -> str:
-    """At how many of the four widths the difference is significant after Holm's correction."""
-    sides = (
-        [of_width(folder, kind, part * WIDTHS[folder]) for kind in (SHARED, SEPARATE)]
-        for part in KEY_WIDTHS
-    )
-    corrected = holm([gain_of(gains(shared, separate, score)).p for shared, separate in sides])
+def trained_elsewhere() -> str:
+    """How far the others differ in BLEU, at most."""
+    pairs = [(old, new) for old, new in trained_again() if old["hardware"] != new["hardware"]]
+    return f"{max(abs(old['bleu'] - new['bleu']) for old, new in pairs):.1f}"
+
+
+def after_holm(folders: Iterable[str], *scores: str) -> str:
+    """How many differences of shared from separate keys are significant after Holm's correction.
+
+    It is over all widths of the folders, and all scores: ``3 of 4``.
+    """
+    tests = []
+    for folder, score, part in product(folders, scores, KEY_WIDTHS):
+        width = part * WIDTHS[folder]
+        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+        tests.append(gain_of(gains(shared, separate, score)).p)
+    corrected = holm(tests)
     return f"{sum(p is not None and p < 0.05 for p in corrected)} of {len(corrected)}"
+
+
+def of_two_commits(folder: str) -> str:
+    """How many pairs of equal width and seed were trained at two commits: ``7 of 12``."""
+    found = []
+    for part in KEY_WIDTHS:
+        width = part * WIDTHS[folder]
+        shared, separate = (
+            {run["seed"]: run["trained_at_commit"] for run in of_width(folder, kind, width)}
+            for kind in (SHARED, SEPARATE)
+        )
+        found += [shared[seed] != separate[seed] for seed in shared]
+    return f"{sum(found)} of {len(found)}"
 
 
 def lower_with_shared_keys(score: str, *folders: str) -> str:
@@ -491,10 +568,6 @@ def lower_with_shared_keys(score: str, *folders: str) -> str:
         shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
         found += gains(shared, separate, score)
     return f"{sum(gain < 0 for gain in found)} of {len(found)}"
-
-
-#: Target tokens of Multi30k's training set, in 4,000 subwords.
-EPOCH = 507_859
 
 
 def comparisons() -> list[Gain]:
@@ -527,20 +600,20 @@ def decide() -> dict[str, str]:
     return {
         "seeds": ends(gains(theirs, ours, "valid_bits"), ".3f"),
         "converted": less(*CONVERTED),
-        "converted_mean": f"{-mean.mean:.3f}",
         "p": f"{mean.p:.3f}",
         "p_holm": f"{of_holm[mean]:.3f}",
         "compared": str(len(compared)),
         "significant": str(alone),
         "significant_holm": str(together),
         "grouped_tuned": interval(decided_gain(*GROUPED_TUNED), "+.3f"),
-        "grouped_mean": f"{decided_gain(*GROUPED).mean:.3f}",
         "control": less(("continued", "standard"), FOUR[1]),
         "both_tuned": interval(
             decided_gain(("tuned", "latent-4"), ("continued", "latent-4")), "+.3f"
         ),
-        "four_mean": f"{-decided_gain(*FOUR).mean:.3f}",
-        "four_captions": interval(four_heads_on_captions(), ".3f"),
+        "grouped_converted": interval(decided_gain(*GROUPED), ".3f"),
+        "four": less(*FOUR),
+        "four_captions": interval(four_heads_on_captions("test_bits"), ".3f"),
+        "four_captions_valid": interval(four_heads_on_captions("valid_bits"), ".3f"),
         "four_256": interval(four_heads_of_64(), "+.3f"),
         "diagonal": against("diagonal", FOUR[1]),
         "grouped": against("grouped-2", FOUR[1]),
@@ -551,10 +624,10 @@ def decide() -> dict[str, str]:
     }
 
 
-def four_heads_on_captions() -> Gain:
-    """Test loss of eight heads of 16 minus that of four of 32, on captions."""
+def four_heads_on_captions(score: str) -> Gain:
+    """A loss of eight heads of 16 minus that of four of 32, on captions."""
     eight = by(load("at_size")["trained"], "kind", "d")["8 heads of 16", 128]
-    return gain_of(gains(eight, of_width("main", SEPARATE, 128), "test_bits"))
+    return gain_of(gains(eight, of_width("main", SEPARATE, 128), score))
 
 
 def four_heads_of_64() -> Gain:
@@ -715,8 +788,9 @@ def live() -> dict[str, str]:
     found = {}
     for row in load("live_slots")["forced"]:
         if row["name"] == "float32":
-            share = times_as_fast(row["turns"], "all slots", "live slots").mean
-            found[f"time_{row['length']}"] = f"{share:.2f}"
+            share = times_as_fast(row["turns"], "all slots", "live slots")
+            between = "" if share.low is None else f" ({share.low:.2f} to {share.high:.2f})"
+            found[f"time_{row['length']}"] = f"{share.mean:.2f}{between}"
             found[f"bytes_{row['length']}"] = (
                 f"{row['bytes']['live slots'] / row['bytes']['all slots']:.2f}"
             )
@@ -821,7 +895,6 @@ def distil() -> dict[str, str]:
     values = {name: interval(gain, "+.2f") for name, gain in zip(names, planned, strict=True)}
     values |= {f"{name}_p": num(p, ".3f") for name, p in zip(names, after_holm, strict=True)}
     for method, name in (
-        ("cut-onnx-text", "cut_text"),
         ("narrow-text", "narrow"),
         ("shallow-text", "shallow"),
     ):
@@ -830,23 +903,33 @@ def distil() -> dict[str, str]:
         ("cut_of_tuned", "cut-onnx-text", "whole-text"),
         ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
         ("cut_over_shallow", "cut-onnx-text", "shallow-text"),
-        ("cut_over_narrow_again", "cut-onnx-text", "narrow-again-text"),
-        ("cut_over_shallow_again", "cut-onnx-text", "shallow-again-text"),
         ("cut_distilling", "cut-onnx-distilled", "cut-onnx-text"),
         ("shallow_distilling", "shallow-distilled", "shallow-text"),
     ):
         gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
         values[name] = interval(gain, "+.2f")
-    for name, one, other in (
-        ("cut_more_bits", "cut-onnx-text", "whole-text"),
-        ("narrow_more_bits", "narrow-again-text", "cut-onnx-text"),
-        ("shallow_more_bits", "shallow-again-text", "cut-onnx-text"),
-    ):
-        values[name] = interval(gain_of(gains(distilled(one), distilled(other), "bits")), ".3f")
-    chrf = gain_of(gains(distilled("cut-onnx-distilled"), distilled("cut-onnx-text"), "chrf"))
+    cut, tuned = distilled("cut-onnx-text"), distilled("whole-text")
+    values["cut_more_bits"] = interval(gain_of(gains(cut, tuned, "bits")), ".3f")
+    values["cut_of_tuned_chrf"] = interval(gain_of(gains(cut, tuned, "chrf")), "+.2f")
+    for name in ("narrow", "shallow"):
+        again = distilled(f"{name}-again-text")
+        values[f"{name}_more_bits"] = interval(unpaired(again, cut, "bits"), ".3f")
+        values[f"cut_over_{name}_again"] = interval(unpaired(cut, again, "bleu"), "+.2f")
+        values[f"cut_over_{name}_again_paired"] = interval(
+            gain_of(gains(cut, again, "bleu")), "+.2f"
+        )
+        values[f"cut_over_{name}_again_chrf"] = interval(unpaired(cut, again, "chrf"), "+.2f")
+        size = fmean(row["parameters"] for row in again) / fmean(r["parameters"] for r in cut)
+        values[f"{name}_size"] = f"{size:.1f}"
+    chrf = gain_of(gains(distilled("cut-onnx-distilled"), cut, "chrf"))
     values["cut_distilling_chrf"] = interval(chrf, "+.2f")
     again, first = (distilled(f"narrow-{which}text") for which in ("again-", ""))
     values["less_mb"] = num(-fmean(gains(again, first, "mb")), ".1f")
+    values["cut_of_tuned_faster"] = times_of_seeds("cut-onnx-text", of="whole-text")
+    values["cut_of_tuned_in_ct2"] = times_of_seeds("cut-onnx-text", "ct2-int8", "whole-text")
+    values["training_faster"] = times_of_seeds("cut-onnx-text", of="cut-onnx")
+    values["shallow_in_ct2"] = times_of_seeds("shallow-text", "ct2-int8")
+    values["cut_faster"] = times_of_seeds("cut-onnx")
     values["turns"] = str(len(whole[0]["seconds"]))
     values["cut_text_in_ct2"] = times_of_seeds("cut-onnx-text", "ct2-int8")
     values["narrow_in_ct2"] = times_of_seeds("narrow-text", "ct2-int8")
@@ -864,7 +947,10 @@ def distil() -> dict[str, str]:
     return values
 
 
-def times_of_seeds(method: str, engine: str = "onnx-int8") -> str:
-    """How many times as fast as the whole model: the mean of seeds, geometric, and its interval."""
-    logs = gain_of([math.log(row["faster"]) for row in distilled(method, engine)])
-    return of_logs(logs, ".2f")
+def times_of_seeds(method: str, engine: str = "onnx-int8", of: str = "whole") -> str:
+    """How many times as fast as another: the geometric mean over seeds, and its interval."""
+    ours, theirs = (
+        [{**row, "log": math.log(row["faster"])} for row in distilled(name, engine)]
+        for name in (method, of)
+    )
+    return of_logs(gain_of(gains(ours, theirs, "log")), ".2f")
