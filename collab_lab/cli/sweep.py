@@ -19,6 +19,8 @@ from collab_lab.cli import options
 from collab_lab.runs import config_folder
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from collab_lab.runs.run import Run
     from collab_lab.runs.sweep import Job
 
@@ -81,12 +83,24 @@ def main(argv: list[str]) -> int:
             "warning: ema.store_ema: runs are scored with their weights, without the moving "
             "averages; score what `fairseq-collab average --ema` writes with score --run"
         )
+    say_of_averages(job.config for run, job in runs.items() if not run.is_finished())
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))
         return 0
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // args.jobs)))  # of each run
     return run_all(runs, args.jobs, command=["fairseq-collab", "sweep", *argv])
+
+
+def say_of_averages(configs: Iterable[DictConfig]) -> None:
+    """Say which trainings start from a checkpoint whose moving averages they leave out."""
+    from collab_lab.runs.run import started_from
+    from collab_lab.trained.checkpoint import say_if_left_out
+    from fairseq_compat import checkpoints
+
+    starts = (started_from(config).get("finetune_from_model") for config in configs)
+    for path in sorted({path for path in starts if path and "://" not in path}):
+        say_if_left_out(checkpoints.read(path), path)
 
 
 def check_given(overrides: Sequence[str]) -> None:

@@ -88,7 +88,7 @@ def translate(model: Trained, sentences: Sequence[str], *, beam: int = BEAM) -> 
     if not lines:
         return []
     say_if_unknown(subwords, words)
-    say_if_unlearnt(model, MADE_UP)
+    say_if_unlearnt(model, MADE_UP, model.made_up)
     lengths = np.array([len(line) for line in lines])
     dataset = task.build_dataset_for_inference(lines, lengths)
     # fairseq limits translations by the longest sentence of a batch: here all are as long.

@@ -60,6 +60,9 @@ class Record:
         key_dim: width of the keys in the cache, of all heads together; None if attentions differ,
             and for latents, which are not keys.
         model_dim, heads: size and number of heads of each attention; None if attentions differ.
+        unlearnt: number of first tokens of each target that the training left out of its loss
+            (``ignore_prefix_size``) and that the scores count, because the search makes them up, or
+            because a perplexity is of all tokens; None without any.
         marks_apart: lines of the reference with punctuation apart from its word, as in tokens.
         key_bytes_per_target_token, ...: bytes of the KV cache per token, over all decoder layers,
             for 16-bit numbers or for rounded numbers with their scales and offsets.
@@ -110,6 +113,7 @@ class Record:
     lenpen: float | None = None
     generation: dict[str, Any] | None = None
     at_length_limit: int | None = None
+    unlearnt: int | None = None
     marks_apart: int | None = None
     breaks_wanted: int | None = None
     breaks_missing: int | None = None
@@ -155,6 +159,11 @@ def doubts(record: Mapping[str, Any]) -> list[str]:
     number = record.get("sentences") or 0
     cut, apart = (record.get(name) or 0 for name in ("at_length_limit", "marks_apart"))
     result = []
+    if (unlearnt := record.get("unlearnt") or 0) > 0:  # in a table it may be NaN
+        result.append(
+            f"the first {unlearnt:.0f} tokens of each target, which scores count, were not learnt "
+            "(ignore_prefix_size)"
+        )
     if cut > number // 100:
         result.append(f"{cut:.0f} of {number:.0f} translations end at the limit of their length")
     if are_tokens(apart, number):

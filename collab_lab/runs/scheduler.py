@@ -197,9 +197,9 @@ def report(run: Run, status: int) -> None:
 
 def summary(record: Record) -> str:
     """The score of a run in a few words."""
-    if record.perplexity:
-        return ", ".join(f"perplexity {x:.2f} ({name})" for name, x in record.perplexity.items())
-    return "; ".join([f"BLEU {record.bleu:.2f}", *doubts(asdict(record))])
+    scores = [f"perplexity {x:.2f} ({name})" for name, x in (record.perplexity or {}).items()]
+    found = ", ".join(scores) or f"BLEU {record.bleu:.2f}"
+    return "; ".join([found, *doubts(asdict(record))])
 
 
 def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:

@@ -156,7 +156,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     check_dropout(trained.model, generation)
-    say_if_unlearnt(trained, MADE_UP)
+    say_if_unlearnt(trained, MADE_UP, trained.made_up)
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
     samples, start = all_batches(trained, config, subset), time.perf_counter()
@@ -176,6 +176,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
         "lenpen": float(generation.lenpen),
         "generation": chosen_options(generation),
         "at_length_limit": translations.at_limit,
+        "unlearnt": trained.made_up or None,
         "translate_seconds": round(seconds, 2),
         "translate_threads": torch.get_num_threads(),
         "translate_jobs": jobs_at_a_time(),
@@ -256,4 +257,5 @@ def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) ->
         samples = batches(trained, name)
         values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
     blocks = {name: config.task.get(name) for name in BLOCKS}
-    return {"perplexity": values, "blocks": blocks}
+    unlearnt = trained.ignored_prefix or None
+    return {"perplexity": values, "blocks": blocks, "unlearnt": unlearnt}

@@ -125,6 +125,17 @@ class Trained:
         number = int(getattr(self.cfg.get("criterion"), "ignore_prefix_size", None) or 0)
         return max(0, number)  # fairseq's criterion leaves out none for a number below 0
 
+    @property
+    def made_up(self) -> int:
+        """How many of these tokens fairseq's search makes up: not the language that its task gives.
+
+        A task with ``--decoder-langtok`` begins each translation with the target language.
+        """
+        options = getattr(self.task, "args", None)
+        _, tag = getattr(options, "langtoks", {}).get("main", (None, None))
+        is_given = tag and not options.lang_tok_replacing_bos_eos  # type: ignore[union-attr]
+        return max(0, self.ignored_prefix - bool(is_given))
+
     def with_model(self, model: Any, options: Any = None) -> Trained:
         """A copy of this checkpoint that holds another model, and its options if they are given."""
         if options is None:
@@ -152,6 +163,8 @@ class Trained:
         :func:`~collab_lab.trained.fine_tuning.write_configuration`.
         """
         checkpoints.save(self.content(), out)
+        if self.saved_in is None and not HALF.isdisjoint(self.precisions.values()):
+            say(f"{out}: the weights of half precision are written in single precision")
 
     def content(self) -> dict[str, Any]:
         """The content of the checkpoint file, which can be used to translate or to fine-tune."""
@@ -308,14 +321,15 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
     return has_averages
 
 
-def say_if_unlearnt(trained: Trained, here: str) -> None:
+def say_if_unlearnt(trained: Trained, here: str, number: int | None = None) -> None:
     """Say that the training left the beginning of each target out of its loss.
 
     Args:
         here: what becomes of the beginning.
+        number: how many of its tokens do; default: all that were left out.
     """
-    if number := trained.ignored_prefix:
-        reason = f"--ignore-prefix-size {number}"
+    if trained.ignored_prefix if number is None else number:
+        reason = f"--ignore-prefix-size {trained.ignored_prefix}"
         say(f"warning: {trained.path} has not learnt how a target begins ({reason}): {here}")
 
 

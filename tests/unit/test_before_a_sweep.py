@@ -173,6 +173,12 @@ def test_averages_that_no_run_scores(
     for more, said in (([], 0), (["ema.store_ema=true"], 1)):
         assert main([*words, *more]) == 0
         assert capsys.readouterr().err.count("average --ema") == said
+    path = toy_checkpoints.write(tmp_path / "start.pt", "transformer_collab")
+    state = torch.load(path, weights_only=False)
+    for averages, said in ((None, 0), ({"ema": state["model"]}, 1)):  # where a training starts
+        torch.save({**state, "extra_state": averages or {}}, path)
+        assert main([*words, f"checkpoint.finetune_from_model={path}"]) == 0
+        assert capsys.readouterr().err.count("average --ema") == said
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,9 @@ def test_scores_of_another_scale_are_not_left_to_new_heads(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", ["shrink", "prune", "convert"])
-def test_half_precision_stays(change: str, tmp_path: Path) -> None:
+def test_half_precision_stays(
+    change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In the file, whose loss is the one that is measured; embeddings that are one stay one."""
     path = toy_checkpoints.write(tmp_path / "c.pt", share_decoder_input_output_embed=True)
     state = torch.load(path, weights_only=False)
@@ -264,6 +266,9 @@ def test_half_precision_stays(change: str, tmp_path: Path) -> None:
     tied = (saved[f"decoder.{name}.weight"] for name in ("embed_tokens", "output_projection"))
     assert len({weight.data_ptr() for weight in tied}) == 1
     assert validation_loss(open_model(tmp_path / "o.pt", COPY)) == validation_loss(result)
+    assert "single precision" not in capsys.readouterr().err
+    model.save(tmp_path / "unchanged.pt")
+    assert "single precision" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", ["shrink", "prune", "convert"])

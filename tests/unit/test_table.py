@@ -25,6 +25,7 @@ from collab_lab.results.table import (
     read_table,
 )
 from collab_lab.results.table_text import cell, latex, main_cells, markdown, shown_columns, title
+from collab_lab.runs.record import doubts as doubts_of
 from collab_lab.runs.scheduler import summary
 
 
@@ -64,10 +65,12 @@ def test_scores_to_doubt(tmp_path: Path) -> None:
     for name, doubts in (("ordinary", (10, 250)), ("doubtful", (11, 251))):
         cut, apart = doubts
         few = {"sentences": 1000, "at_length_limit": cut, "marks_apart": apart}
+        few |= {"unlearnt": 1} if name == "doubtful" else {}
         write_run(tmp_path / name, "collab", 64, **few)
         text, score = markdown(read(tmp_path / name)), summary(some_record(**few))
-        for said in ("end at the limit of their length", "punctuation apart from its word"):
+        for said in ("end at the limit of their length", "apart from its word", "not learnt"):
             assert (said in text, said in score) == (name == "doubtful",) * 2
+    assert not doubts_of({"unlearnt": math.nan})  # of a table in which another run has a number
 
 
 def test_lines_of_several_sentences_are_called_documents(tmp_path: Path) -> None:

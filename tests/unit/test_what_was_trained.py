@@ -22,6 +22,7 @@ from collab_lab.metrics import loss
 from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.runs.checks import check_data
 from collab_lab.runs.run import Run
+from collab_lab.runs.scheduler import summary
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.moments import collect_all
 from collab_lab.trained.checkpoint import Trained
@@ -143,6 +144,9 @@ def test_a_beginning_that_was_not_learnt_is_said(
     for command in commands:
         assert main(command) == 0
         assert capsys.readouterr().err.count("--ignore-prefix-size 2") == bool(number)
+    record = Run(tmp_path / "run").record()
+    assert record is not None
+    assert ("first 2 tokens" in summary(record)) == bool(number)  # what a sweep prints
     (data / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
     opened = open_model(model.path, data)
     translate(opened, [opened.task.source_dictionary[10]])
@@ -159,6 +163,19 @@ def test_a_language_model_that_has_not_learnt_the_first_words(
     data = toy_checkpoints.blocks(tmp_path / "data")
     assert main(["score", str(path), str(data), "--cpu", f"--run={tmp_path / 'run'}"]) == 0
     assert "--ignore-prefix-size 2" in capsys.readouterr().err
+    record = Run(tmp_path / "run").record()
+    assert record is not None
+    assert "first 2 tokens" in summary(record)
+
+
+def test_a_language_that_the_task_gives_is_not_made_up(tmp_path: Path) -> None:
+    """As fairseq's multilingual task does with ``--decoder-langtok``."""
+    for tag, replacing, expected in (("tgt", False, 1), (None, False, 2), ("tgt", True, 2)):
+        options = SimpleNamespace(
+            langtoks={"main": ("src", tag)}, lang_tok_replacing_bos_eos=replacing
+        )
+        model = replace(trained_without_prefix(tmp_path), task=SimpleNamespace(args=options))
+        assert model.made_up == expected
 
 
 # ---- the text of a training ----------------------------------------------------------------------
