@@ -98,9 +98,9 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
     subset, number = args.subset, args.relevance_sentences
     dataset_of(model, subset)
     chosen = [
+        partial(stages.price, model, subset, SENTENCES),  # the first: it refuses other attentions
         partial(stages.attention, model, subset),
         partial(stages.importance, model, subset),
-        partial(stages.price, model, subset, SENTENCES),
     ]
     if model.is_language_model:
         print("a language model: no cross-attention, syntax, rare source tokens or relevance")

@@ -103,6 +103,7 @@ def swap_attention(
     if "" in originals:
         problem = f"the {type(model).__name__} is an attention itself"
         raise UserError(problem, todo="give a model that holds it")
+    check_alone(model, {name: maps["projections"] for name, (*_, maps) in originals.items()})
     heads = {name: trained_heads(name, **maps) for name, (*_, maps) in originals.items()}
     for name, of in heads.items():
         check_function(name, model.get_submodule(name), of)
@@ -125,6 +126,32 @@ def swap_attention(
     for attention in pretrained(model):
         attention.set_attn_implementation("eager")  # whose masks the adapters understand
     return widths
+
+
+def check_alone(model: Any, projections: Mapping[str, Sequence[Linear]]) -> None:
+    """Raise UserError if an attention, or a weight of queries, keys or values, is in two places.
+
+    Only one of them would be replaced, and what is one weight would become two.  Layers that are
+    one module as a whole are replaced together.
+
+    Args:
+        projections: those of each attention, by its name.
+    """
+    places = dict[int, dict[int, str]]()  # of each module: the names of its parents' attribute
+    for name, module in model.named_modules(remove_duplicate=False):
+        if name:
+            parent = model.get_submodule(name.rpartition(".")[0])
+            places.setdefault(id(module), {}).setdefault(id(parent), name)
+    owners = dict[int, str]()  # of each weight
+    todo = "give each its own (copy.deepcopy), and train the model again"
+    for name, maps in projections.items():
+        if len(found := [*places[id(model.get_submodule(name))].values()]) > 1:
+            raise UserError(f"is one module with {found[1]}", found[0], todo)
+        for weight, _ in maps[:3]:
+            if (owner := owners.setdefault(weight.data_ptr(), name)) != name:
+                raise UserError(f"has weights in common with {owner}", name, todo)
+        if len({weight.data_ptr() for weight, _ in maps[:3]}) < 3:
+            raise UserError("its queries, keys and values have weights in common", name, todo)
 
 
 def trained_heads(

@@ -69,8 +69,9 @@ class OutOfReachError(UserError):
         least = {name: min(one[name] for one in listed) for name in shares}
         each = " of each (if the others may be larger)" if len(shares) > 1 else ""
         cut = [part for part in PARTS if part in parts]
-        some = "" if len(cut) == len(PARTS) else f"if only {' and '.join(cut)} are cut, "
-        todo = "; ".join([f"{some}the smallest share{each} is {spelled(least)}", *reasons])
+        some = "" if len(cut) == len(PARTS) else f"by cuts of {' and '.join(cut)} alone, "
+        offered = f"{some}the smallest share{each} that shrink offers is {spelled(least)}"
+        todo = "; ".join([offered, *reasons])
         error = cls(f"no smaller model reaches {spelled(shares)}", where, todo)
         error.least = least
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -275,6 +276,7 @@ def open_model(
     check_device(device)
     state = read_checkpoint(checkpoint, data, **changed)
     say_if_left_out(state, checkpoint)
+    say_if_not_loaded(state, checkpoint)
     try:
         with naming(checkpoint), naming_options(checkpoint):
             task = setup_task(state["cfg"].task)
@@ -319,6 +321,27 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
             "out; to use them instead of the weights, run `fairseq-collab average --ema`"
         )
     return has_averages
+
+
+def plug_in_folder(state: Mapping[str, Any]) -> Path | None:
+    """The folder of the plug-in of a training, where it is loaded from; None if it is not loaded.
+
+    Without a plug-in it is the one of this project.
+    """
+    user_dir = Path(getattr(state["cfg"].common, "user_dir", None) or "fairseq_collab")
+    file = getattr(sys.modules.get(user_dir.name), "__file__", None)
+    folder = file and Path(file).parent
+    return folder if folder and folder.name == user_dir.name else None
+
+
+def say_if_not_loaded(state: Mapping[str, Any], path: str | Path) -> None:
+    """Say that the plug-in of a training is not loaded, whatever it changes in fairseq."""
+    if plug_in_folder(state) is None:
+        user_dir = state["cfg"].common.user_dir
+        say(
+            f"warning: {path} was trained with the plug-in {user_dir}, which is not loaded: what "
+            "it changes in fairseq is left out; give its folder (--user-dir)"
+        )
 
 
 def say_if_unlearnt(trained: Trained, here: str, number: int | None = None) -> None:

@@ -34,7 +34,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
-from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checkpoint import Trained, plug_in_folder
 from collab_lab.trained.sentences import MAX_TOKENS, batched
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.options import plain_options, preset
@@ -284,7 +284,10 @@ def plug_in_of(result: Trained) -> str:
         assert file is not None
         return str(Path(file).parent)
     user_dir = result.cfg.common.user_dir or PLUGIN
-    return PLUGIN if Path(user_dir).name == PLUGIN else user_dir  # ours: in any checkout
+    if Path(user_dir).name == PLUGIN:
+        return PLUGIN  # in any checkout
+    moved = None if Path(user_dir).is_dir() else plug_in_folder(result.state)
+    return str(moved or user_dir)
 
 
 def training_words(trained: Trained, updates: int) -> list[str]:

@@ -59,6 +59,9 @@ def dataset_of(trained: Trained, subset: str) -> Any:
                 load_all(trained, subset)
         else:
             task.load_dataset(subset)
+            if subset == "train":
+                trained_on = f"{trained.path} was trained on {options.train_subset!r}"
+                say(f"warning: sentences of 'train' are read; {trained_on} (--subset)")
     return task.dataset(subset)
 
 

@@ -223,6 +223,41 @@ def test_attentions_that_compute_something_else_are_refused(change: Any) -> None
         swap_attention(model, D)
 
 
+def _one_module(model: Any) -> None:
+    first, second = model.encoder.layer[:2]
+    second.attention.self = first.attention.self
+
+
+def _one_weight(model: Any) -> None:
+    first, second = model.encoder.layer[:2]
+    second.attention.self.key.weight = first.attention.self.key.weight
+
+
+def _queries_are_keys(model: Any) -> None:
+    attention = model.encoder.layer[0].attention.self
+    attention.query = attention.key
+
+
+@pytest.mark.parametrize("change", [_one_module, _one_weight, _queries_are_keys])
+def test_what_is_in_two_places_is_not_replaced_in_one(change: Any) -> None:
+    model = randomised(MODELS["bert"]())
+    change(model)
+    before = [*model.named_parameters(remove_duplicate=False)]
+    with refusing("attention.self", "copy.deepcopy"):
+        swap_attention(model, D)
+    after = [*model.named_parameters(remove_duplicate=False)]
+    assert all(a[1] is b[1] for a, b in zip(before, after, strict=True))
+
+
+def test_layers_that_are_one_module_stay_one() -> None:
+    model = randomised(MODELS["bert"]())
+    model.encoder.layer[1] = model.encoder.layer[0]
+    expected = model(**(batch := inputs("bert"))).last_hidden_state
+    assert len(swap_attention(model, D)) == 1
+    real = batch["attention_mask"].bool()
+    close(model(**batch).last_hidden_state[real], expected[real])
+
+
 def test_separate_keys_that_do_not_deal_out() -> None:
     with pytest.raises(UserError, match="3 heads"):
         swap_attention(MODELS["bert"](), 7, query="separate")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import toy_checkpoints
 from fairseq import criterions, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -226,3 +229,21 @@ def test_a_plug_in_without_our_architectures_is_said(tmp_path: Path) -> None:
     assert "import fairseq_collab" in line
     (plugin / "__init__.py").write_text("import fairseq_collab")
     assert not fine_tuning.lines_of_plug_in(model)
+
+
+def test_a_plug_in_that_is_not_loaded_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have changed fairseq; once it is loaded, commands are printed with its folder."""
+    path, plugin = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "there" / "changes"
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["common"]["user_dir"] = "elsewhere/changes"
+    torch.save(state, path)
+    model = open_model(path, toy_checkpoints.COPY)
+    assert "plug-in elsewhere/changes" in capsys.readouterr().err
+    assert fine_tuning.plug_in_of(model) == "elsewhere/changes"
+    module = SimpleNamespace(__file__=str(plugin / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "changes", module)
+    model = open_model(path, toy_checkpoints.COPY)
+    assert "plug-in" not in capsys.readouterr().err
+    assert fine_tuning.plug_in_of(model) == str(plugin)

@@ -303,6 +303,18 @@ def test_folders_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert str(copy) in capsys.readouterr().err
 
 
+def test_another_set_than_the_trainings_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training on `clean`, in a folder that also has `train`."""
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    for subset, said in (("train", 0), ("clean", 1)):
+        model = open_model(path, toy_checkpoints.COPY)
+        model.cfg.dataset.train_subset = subset
+        prices(model, sentences=10)
+        assert capsys.readouterr().err.count("trained on 'clean'") == said
+
+
 def test_parts_of_a_language_models_text(tmp_path: Path) -> None:
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm")
     data = tmp_path / "data"
