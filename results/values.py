@@ -377,82 +377,68 @@ def heads() -> dict[str, str]:
 
 @group
 def keys() -> dict[str, str]:
-    """Shared and separate keys (shared_keys.json)."""
-    bleu, chrf = (gain_of(narrow_keys(score)) for score in ("bleu", "chrf"))
-    bits = gain_of([-gain for gain in narrow_keys("test_bits", ["main"])])
+    """Shared minus separate keys of equal width (shared_keys.json)."""
+    bleu, chrf = (narrow_keys(score) for score in ("bleu", "chrf"))
+    bits = [-gain for gain in narrow_keys("test_bits", ["main"])]
     within = pooled(narrow_keys("bleu", [folder]) for folder in WIDTHS)
-    falls = {kind: falls_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE)}
-    less = [falls[SEPARATE][one] - fall for one, fall in falls[SHARED].items()]
-    by_size = {
-        kind: " and ".join(
-            interval(gain_of([*falls_of_bleu(kind, size).values()]), ".1f") for size in WIDTHS
-        )
-        for kind in (SHARED, SEPARATE)
-    }
-    paper_falls = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
-    on_amd = [
-        num(fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu")),
-            "+.2f")
-        for width in (128 * part for part in KEY_WIDTHS)
-    ]  # fmt: skip
-    runs = [run for part in load("shared_keys").values() for run in part]
-    trainings = by(load("shared_keys")["widths"], "folder")["main"]
-    seconds = sum(run["train_seconds"] for run in trainings)
-    from_standard = {
-        (folder, kind): gain_of(
-            gains(of_width(folder, kind, 64), of_width(folder, SEPARATE, 256), "valid_loss")
-        )
-        for folder, kind in (("large", SHARED), ("large", SEPARATE), ("large_twice", SHARED))
-    }
-    eight = [
-        gain_of(gains(of_width("long", SHARED, 32), of_width("long", SEPARATE, 128), score))
-        for score in ("valid_loss", "bleu")
-    ]
-    narrow_eight = [
-        gain_of(gains(of_width("heads8", SHARED, 32), of_width("heads8", SEPARATE, 32), score))
-        for score in ("test_bits", "bleu")
-    ]
     return {
-        "eight_heads": interval(narrow_eight[0], "+.3f"),
-        "eight_heads_bleu": interval(narrow_eight[1], "+.2f"),
-        "diagonal_eight": interval(eight[0], "+.3f"),
-        "diagonal_eight_bleu": interval(eight[1], "+.2f"),
-        "diagonal_256": interval(from_standard["large", SHARED], "+.3f"),
-        "diagonal_256_mean": f"{from_standard['large', SHARED].mean:+.3f}",
-        "separate_256": interval(from_standard["large", SEPARATE], "+.3f"),
-        "diagonal_twice": interval(from_standard["large_twice", SHARED], "+.3f"),
         "pairs": lower_with_shared_keys("test_bits", "main"),
         "earlier_pairs": lower_with_shared_keys("valid_loss", "amd", "large"),
+        "significant": after_holm(["main"], "test_bits"),
+        "significant_bleu": after_holm(["main"], "bleu"),
+        "significant_both": after_holm(["main"], "test_bits", "bleu"),
+        "significant_bleu_sizes": after_holm(WIDTHS, "bleu"),
+        "significant_256": after_holm(["large"], "valid_loss"),
+        "narrow_bits": interval(gain_of(bits), ".3f"),
+        "narrow_bleu": interval(gain_of(bleu), "+.2f"),
+        "narrow_bleu_within": interval(gain_of(bleu, within), "+.2f"),
+        "narrow_chrf": interval(gain_of(chrf), "+.2f"),
+    }
+
+
+@group
+def falls() -> dict[str, str]:
+    """BLEU that is lost from full key width to an eighth of it, here and in the paper."""
+
+    def of(kind: str, *folders: str, spec: str) -> str:
+        return interval(gain_of([*falls_of_bleu(kind, *folders).values()]), spec)
+
+    by_size = {
+        kind: " and ".join(of(kind, size, spec=".1f") for size in WIDTHS)
+        for kind in (SHARED, SEPARATE)
+    }
+    shared, separate = (falls_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE))
+    less = [separate[one] - fall for one, fall in shared.items()]
+    paper = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
+    return {
+        "shared": of(SHARED, *WIDTHS, spec=".2f"),
+        "less": interval(gain_of(less), ".2f"),
+        "shared_by_size": by_size[SHARED],
+        "separate_by_size": by_size[SEPARATE],
+        "paper": f"{paper[0]:.2f}",
+        "paper_less": f"{paper[1] - paper[0]:.2f}",
+    }
+
+
+@group
+def trainings() -> dict[str, str]:
+    """The trainings of shared_keys.json: their number and time, and the same ones elsewhere."""
+    runs = [run for part in load("shared_keys").values() for run in part]
+    main = by(load("shared_keys")["widths"], "folder")["main"]
+    on_amd = [
+        fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu"))
+        for width in (128 * part for part in KEY_WIDTHS)
+    ]
+    return {
+        "rows": str(len(runs)),
+        "commands": str(sum(run.get("command") is not None for run in runs)),
+        "number": str(len(main)),
+        "hours": f"{sum(run['train_seconds'] for run in main) / 3600:.1f}",
+        "on_amd": ", ".join(num(gain, "+.2f") for gain in on_amd),
         "repeated": f"{largest_gap('main', 'intel'):.4f}",
         "reproduced": reproduced(),
         "elsewhere": trained_elsewhere(),
         "two_commits": of_two_commits("large"),
-        "on_amd": ", ".join(on_amd),
-        "significant_bleu": after_holm(["main"], "bleu"),
-        "significant_both": after_holm(["main"], "test_bits", "bleu"),
-        "significant_bleu_sizes": after_holm(WIDTHS, "bleu"),
-        "narrow_bits": interval(bits, ".3f"),
-        "significant": after_holm(["main"], "test_bits"),
-        "significant_256": after_holm(["large"], "valid_loss"),
-        "diagonal_main": interval(
-            gain_of(
-                gains(of_width("main", SHARED, 32), of_width("main", SEPARATE, 128), "valid_bits")
-            ),
-            ".3f",
-        ),
-        "narrow_bleu": interval(bleu, "+.2f"),
-        "narrow_bleu_within": interval(gain_of(narrow_keys("bleu"), within), "+.2f"),
-        "narrow_chrf": interval(chrf, "+.2f"),
-        "eighth_falls": interval(gain_of([*falls[SHARED].values()]), ".2f"),
-        "eighth_less": interval(gain_of(less), ".2f"),
-        "paper_falls": f"{paper_falls[0]:.2f}",
-        "paper_less": f"{paper_falls[1] - paper_falls[0]:.2f}",
-        "eighth_falls_by_size": by_size[SHARED],
-        "eighth_falls_separate": by_size[SEPARATE],
-        "runs": str(len(runs)),
-        "commands": str(sum(run.get("command") is not None for run in runs)),
-        "hours": f"{seconds / 3600:.1f}",
-        "trainings": str(len(trainings)),
     }
 
 
@@ -490,7 +476,20 @@ def queries() -> dict[str, str]:
         [gain] = gains(of_width("manuals", kind, 32), manuals, "valid_loss")
         found[f"manuals_{name}"] = num(gain, "+.3f")
     [gain] = gains(runs["manuals", "shared, full"], manuals, "valid_loss")
-    return found | {"manuals_full": num(gain, "+.3f")}
+    found |= {"manuals_full": num(gain, "+.3f")}
+    for name, folder, kind, width, against, score in (
+        ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
+        ("diagonal_256", "large", SHARED, 64, 256, "valid_loss"),
+        ("separate_256", "large", SEPARATE, 64, 256, "valid_loss"),
+        ("diagonal_twice", "large_twice", SHARED, 64, 256, "valid_loss"),
+        ("diagonal_eight", "long", SHARED, 32, 128, "valid_loss"),
+        ("diagonal_eight_bleu", "long", SHARED, 32, 128, "bleu"),
+        ("eight_heads", "heads8", SHARED, 32, 32, "test_bits"),
+        ("eight_heads_bleu", "heads8", SHARED, 32, 32, "bleu"),
+    ):
+        sides = of_width(folder, kind, width), of_width(folder, SEPARATE, against)
+        found[name] = interval(gain_of(gains(*sides, score)), "+.2f" if score == "bleu" else "+.3f")
+    return found
 
 
 def falls_of_bleu(kind: str, *folders: str) -> dict[tuple[str, int], float]:
