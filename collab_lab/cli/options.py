@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab_common.command import Parser, check_folder_of, positive
 from collab_common.errors import UserError
+from collab_common.progress import say
 from collab_common.provenance import circumstances
 
 if TYPE_CHECKING:
@@ -129,7 +130,21 @@ def statistics(args: Namespace, model: Trained) -> dict[Attention, Statistics] |
     from collab_lab.shrinking.cuttable import cuttable
     from collab_lab.statistics import stored
 
-    return None if args.prices is None else stored.read(args.prices, cuttable(model))
+    if args.prices is None:
+        return None
+    found = stored.read(args.prices, cuttable(model))
+    say_if_of_other_sentences(args, model)
+    return found
+
+
+def say_if_of_other_sentences(args: Namespace, model: Trained) -> None:
+    """Say that stored statistics are of other sentences than those that the options ask for."""
+    from collab_lab.statistics import stored
+
+    read = stored.sentences_of(args.prices)
+    asked = stored.sentences_asked_for(model, args.subset, args.sentences)
+    if read != asked:
+        say(f"prices are of {read} (--prices); the refit and the measured loss are of {asked}")
 
 
 def evidence(
@@ -144,6 +159,8 @@ def evidence(
     from collab_lab.statistics import stored
 
     found = None if args.prices is None else stored.read_all(args.prices, model)
+    if found is not None:
+        say_if_of_other_sentences(args, model)
     return Evidence.of(model, args.subset, args.sentences, found, parts)
 
 

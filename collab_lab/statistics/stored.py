@@ -1,16 +1,19 @@
 """A file with a model's statistics next to its prices, so that one pass serves all commands.
 
-The file holds tensors in single precision, names, and a hash of the model.  Reading it, like
-reading a checkpoint, never executes code.
+The file holds tensors in single precision, names, a hash of the model, and which sentences were
+read.  Reading it, like reading a checkpoint, never executes code.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from fairseq import utils
 from torch import Tensor
 
 from collab_common.errors import UserError
@@ -24,15 +27,35 @@ from collab_lab.trained.identity import hash_of
 from fairseq_compat import checkpoints
 
 
+class Sentences(NamedTuple):
+    """Calibration sentences: their data folder, the set, and how many were asked for."""
+
+    data: str
+    subset: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.number:,} sentences of {self.subset} of {self.data}"
+
+
+def sentences_asked_for(trained: Trained, subset: str, number: int) -> Sentences:
+    """The calibration sentences of a command, from its options."""
+    folders = utils.split_paths(str(trained.cfg.task.data))
+    data = os.pathsep.join(str(Path(folder).resolve()) for folder in folders)
+    return Sentences(data, subset, number)
+
+
 def write(
     statistics: Mapping[Attention, Statistics],
     units: Mapping[FeedForward, UnitStatistics],
     trained: Trained,
     folder: Path,
+    sentences: Sentences,
 ) -> None:
     """Write the statistics of a model atomically."""
     content = {
         "model": hash_of(trained.model),
+        "sentences": tuple(sentences),
         "statistics": {a.name: _single(of_it) for a, of_it in statistics.items()},
         "units": {block.name: _single(of_it) for block, of_it in units.items()},
     }
@@ -41,6 +64,11 @@ def write(
 
 def _single(statistics: Statistics | UnitStatistics) -> dict[str, Tensor]:
     return {name: value.float().cpu() for name, value in vars(statistics).items()}
+
+
+def sentences_of(folder: str | Path) -> Sentences:
+    """The sentences that stored statistics are of."""
+    return Sentences(*torch.load(Path(folder) / STATISTICS, weights_only=True)["sentences"])
 
 
 def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
@@ -62,6 +90,7 @@ def read_all(
     try:
         content = torch.load(path, map_location=trained.device, weights_only=True)
         of_model, tensors, units = (content[name] for name in ("model", "statistics", "units"))
+        Sentences(*content["sentences"])
         for kind, every in ((Statistics, tensors), (UnitStatistics, units)):
             names = {field.name for field in fields(kind)}
             if any({*of_it} != names for of_it in every.values()):

@@ -298,7 +298,12 @@ def test_statistics_are_stored_with_prices(
         name, _, *more = words.split()
         out = ["--prices", str(folder), "--out", str(tmp_path / f"{name}.pt")]
         assert main([name, str(checkpoint), *options, *more, *out]) == 0, words
-    capsys.readouterr()
+        assert "prices are of" not in capsys.readouterr().err
+        out += ["--force", "--subset=valid"]
+        assert main([name, str(checkpoint), *options, *more, *out]) == 0, words
+        said = capsys.readouterr().err
+        assert "prices are of 20 sentences of train" in said
+        assert "20 sentences of valid" in said
     words = ["--random=1", "--remove=3", "--prices", str(folder), "--out=o.pt"]
     assert main(["prune", str(checkpoint), *options, *words]) == 1
     assert "--prices" in capsys.readouterr().err
