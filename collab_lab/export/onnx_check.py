@@ -89,6 +89,9 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
         bits_of_folder(program, sentences.sources, targets),
     )
     lines.append(f"check: bits per target token {bits[0]:.4f} in fairseq, {bits[1]:.4f} here")
+    if number := trained.ignored_prefix:  # a search that is forced has one sum for a sentence
+        unlearnt = f"the first {number} of each sentence, which were not learnt"
+        lines[-1] += f", with {unlearnt} (--ignore-prefix-size)"
     return lines, is_int8 or abs(bits[0] - bits[1]) < CODES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import onnxruntime
 import pytest
 import torch
 import toy_checkpoints
+from omegaconf import OmegaConf
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo
 from parity.test_onnx_parity import (
@@ -203,6 +206,13 @@ def test_integers_change_the_bits_little(whole: tuple[Trained, Path], tmp_path: 
     exact = bits_of_folder(Translator(folder, 1), sources(), targets)
     rounded = bits_of_folder(folder_of(trained, tmp_path / "out", int8=True), sources(), targets)
     assert 0 < abs(rounded - exact) < 0.1 * exact
+    for number in (0, 2):  # first targets that were not learnt
+        cfg = copy.deepcopy(trained.cfg)
+        cfg.criterion = OmegaConf.create({"ignore_prefix_size": number})
+        of_tags = replace(trained, state={**trained.state, "cfg": cfg})
+        said = compare(of_tags, tmp_path / "out", 3)[0][-1]
+        assert "bits per target token" in said
+        assert ("first 2 of each" in said) == bool(number)
 
 
 # ---- the program ---------------------------------------------------------------------------------
