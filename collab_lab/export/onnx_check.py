@@ -63,7 +63,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
     same = sum(a == b for a, b in pairs)
     what = "continuations" if trained.is_language_model else "translations"
     lines = [f"check: {same} of {len(pairs)} {what} equal fairseq's, token for token"]
-    lines += lines_at_limit(trained.model, sentences.sources, ours, what)
+    lines += lines_at_limit(trained.model, sentences.sources, ours, theirs, what)
     is_int8 = program.config["weights"] == "int8"
     if same == len(pairs) and not is_int8:
         return lines, True

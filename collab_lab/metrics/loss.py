@@ -187,24 +187,36 @@ def say_if_guessing_valid(trained: Trained) -> None:
 def say_what_is_measured(trained: Trained) -> None:
     """Say, once of a model, where losses and the validation set are not those of the training.
 
-    A criterion of a plug-in may leave out or weigh targets; and a training may have had further
-    validation sets (``--valid-subset valid,valid1``).
+    A criterion of a plug-in may leave out or weigh targets; a task of a plug-in may give the model
+    other batches, such as fairseq's mixture of experts, whose decoder starts with the symbol of an
+    expert; and a training may have had further validation sets (``--valid-subset valid,valid1``).
     """
     if trained.model in _SAID:
         return
     _SAID.add(trained.model)
     name = (trained.cfg.get("criterion") or {}).get("_name")
-    package = getattr(CRITERION_REGISTRY.get(name), "__module__", "fairseq").partition(".")[0]
-    if package not in ("fairseq", "fairseq_collab"):
+    if is_of_plug_in(CRITERION_REGISTRY.get(name)):
         say(
             f"warning: the training's criterion {name} may leave out or weigh targets: losses here "
             "are the cross-entropy of all of them"
+        )
+    kind = type(trained.task)
+    if any(is_of_plug_in(getattr(kind, step, None)) for step in ("train_step", "valid_step")):
+        say(
+            f"warning: the training's task, {kind.__name__}, has steps of its own: losses and "
+            "prices here are of batches as they are, which may not be what it gave the model"
         )
     dataset = trained.cfg.get("dataset") or {}
     others = str(dataset.get("valid_subset") or "valid").split(",")
     if len(others) > 1 and not dataset.get("combine_valid_subsets"):
         left_out = ", ".join(one for one in others if one != "valid")
         say(f"the validation set is `valid`; {left_out} of the training is left out")
+
+
+def is_of_plug_in(function: Any) -> bool:
+    """Whether a class or a function is neither fairseq's nor this project's."""
+    package = getattr(function, "__module__", "fairseq").partition(".")[0]
+    return package not in ("fairseq", "fairseq_collab")
 
 
 def mean_bits(model: Any, samples: Sequence[Mapping[str, Any]]) -> float:

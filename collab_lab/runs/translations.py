@@ -35,6 +35,8 @@ _CONSTRAINED = re.compile(r"C-\d+\t|.*'constraints': '")
 _SCORES = re.compile(r"P-\d+\t")
 #: The limit of fairseq's search, ``a x + b`` tokens for a source of x, in the options that it logs.
 _LIMITS = re.compile(r"'max_len_a': ([\d.]+).*'max_len_b': (\d+)")
+#: Shorter texts, such as glossaries, have many lines of the greatest length.
+SHORTEST_LIMIT = 20
 #: The limit by default.
 LIMIT = (0.0, 200)
 _BEST = re.compile(r"D-(\d+)\t([-+]?(?:[\d.]+(?:e-?\d+)?|inf|nan))\t?(.*)")
@@ -213,7 +215,8 @@ def say_if_cut(lines: Sequence[str], path: Path) -> None:
 
     Scores of tokens show how long they are; with ``</s>`` they have one score more.  If the limit
     grows with the source, its subwords may be joined, so that its words are counted: then many
-    translations must be longer than that.
+    translations must be longer than that.  Without fairseq's log, which goes to standard error, a
+    length that no translation exceeds and several have is the limit.
     """
     found = next(filter(None, map(_LIMITS.search, lines)), None)
     a, b = (float(found[1]), int(found[2])) if found else LIMIT
@@ -221,6 +224,10 @@ def say_if_cut(lines: Sequence[str], path: Path) -> None:
               if _SCORES.match(line)]  # fmt: skip
     words = {line.partition("\t")[0][2:]: len(line.split()) for line in lines
              if _SOURCE.match(line)}  # fmt: skip
+    if found is None:
+        longest = max((tokens for _, tokens in scored), default=0)
+        several = sum(tokens == longest for _, tokens in scored) > max(2, len(scored) // 20)
+        b = longest if several and longest >= SHORTEST_LIMIT else b
     if a == 0:
         cut = {sentence for sentence, tokens in scored if tokens == b}
         # Longer ones show that the search had another limit.

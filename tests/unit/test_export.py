@@ -29,6 +29,7 @@ from toy_language_models import language_model, language_model_options
 from transformers import AutoTokenizer, MarianMTModel
 from unit.test_checkpoint import edited
 
+from collab_lab import open_model
 from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf
 from collab_lab.export.model import Vocabulary, check_engine, language_tags, plain, vocabulary
@@ -427,3 +428,12 @@ def test_what_marian_does_not_support(options: dict[str, Any], message: str) -> 
     with refusing(message, "c.pt", "Marian"):
         model = opened(toy.model("transformer", **options), "transformer", **options)
         check_engine(model, "Marian", hf.ACTIVATIONS, True)
+
+
+def test_translations_near_the_limit_are_said(tmp_path: Path) -> None:
+    """Of either engine: next to a limit, a search prefers what just ends before it."""
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY).model
+    source = [4] * 5  # whose limit is 30
+    for ours, theirs, is_said in ((28, 28, False), (29, 10, True), (10, 30, True)):
+        lines = check.lines_at_limit(model, [source], [[4] * ours], [[4] * theirs])
+        assert bool(lines) == is_said

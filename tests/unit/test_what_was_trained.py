@@ -113,8 +113,15 @@ def test_what_is_not_measured_is_said(
     monkeypatch.setitem(loss.CRITERION_REGISTRY, "own", own)
     model.cfg.criterion = {"_name": "own"}
     model.cfg.dataset.valid_subset = "valid,valid1"
+    kind = type(model.task)
+
+    def train_step(self: Any, *args: Any) -> Any:
+        return kind.train_step(self, *args)
+
+    model.task.__class__ = type("Experts", (kind,), {"train_step": train_step})
     shrink(model, lose=9.0, sentences=9)
     errors = capsys.readouterr().err
+    assert "Experts, has steps of its own" in errors
     assert "criterion own may leave out" in errors
     assert "valid1 of the training is left out" in errors
 
