@@ -68,7 +68,8 @@ def _single(statistics: Statistics | UnitStatistics) -> dict[str, Tensor]:
 
 def sentences_of(folder: str | Path) -> Sentences:
     """The sentences that stored statistics are of."""
-    return Sentences(*torch.load(Path(folder) / STATISTICS, weights_only=True)["sentences"])
+    path = Path(folder) / STATISTICS
+    return Sentences(*torch.load(path, weights_only=True, mmap=True)["sentences"])
 
 
 def read(folder: str | Path, trained: Trained) -> dict[Attention, Statistics]:
