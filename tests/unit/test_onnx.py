@@ -337,7 +337,7 @@ def test_translations_at_their_limit_are_said(whole: tuple[Trained, Path]) -> No
     assert "2 of 2 translations end at the limit" in done.stderr.decode()
     lines, are_equal = compare(*whole, 2)
     assert are_equal
-    assert any("2 of 2 translations end at the limit" in line for line in lines)
+    assert any("2 of 2 translations end at or near the limit" in line for line in lines)
 
 
 @pytest.mark.slow
