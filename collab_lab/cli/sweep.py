@@ -83,7 +83,8 @@ def main(argv: list[str]) -> int:
             "warning: ema.store_ema: runs are scored with their weights, without the moving "
             "averages; score what `fairseq-collab average --ema` writes with score --run"
         )
-    say_of_averages(job.config for run, job in runs.items() if not run.is_finished())
+    starts = [run for run in runs if not (run.is_finished() or run.resumes())]
+    say_of_averages(runs[run].config for run in starts)
     if args.dry_run:
         for run, job in runs.items():
             print(f"{run.name}: {run.state()}:", *(f"{k}={v}" for k, v in job.overrides.items()))

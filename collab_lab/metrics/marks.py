@@ -19,7 +19,7 @@ from collab_common.errors import UserError
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 #: What stands for a word that a vocabulary lacks, in fairseq's output.
 UNKNOWN = re.compile(rf"<+unk>+|{BYTE.pattern}")
-#: Symbols of vocabularies, and languages that a model is told.
+#: Symbols of vocabularies, and those that name a language.
 SYMBOL = re.compile(r"</?(?:s|pad|eos|bos|cls|sep)>|(?:^| )__\w+__(?: |$)|(?:^| )<2\w+>")
 #: What only programs write between words or at them, also in both texts: separators of sentences,
 #: marks of subwords, case and factors, and numbers of words.

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from collab_common.encodings import (
     ENDS,
@@ -70,6 +71,15 @@ TRACES: dict[str, Callable[[str], object]] = {
 BYTES: dict[str, Callable[[str], object]] = {"bytes of characters (<0xC3>)": BYTE.search}
 
 
+class Texts(NamedTuple):
+    """Translations and their references, line by line, and what a warning calls each."""
+
+    hypotheses: Sequence[str]
+    references: Sequence[str]
+    translations: Path | str
+    reference: Path
+
+
 def say_if_written_otherwise(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -84,26 +94,23 @@ def say_if_written_otherwise(
     untouched text has, if 2% and none.  Empty lines are also reported, words in pieces, and a text
     that is its own reference.
     """
-    say_of_empty_lines(hypotheses, references, translations, reference)
+    texts = Texts(hypotheses, references, translations, reference)
+    say_of_empty_lines(texts)
     if len(references) < LEAST:
         return
-    say_if_given(hypotheses, references, translations, reference)
-    is_known = say_of_kinds(hypotheses, references, translations, reference)
-    say_if_marked(hypotheses, references, translations, reference)
+    say_if_given(texts)
+    is_different = say_of_kinds(texts)
+    say_if_marked(texts)
     if tag := tag_of(hypotheses, references):
         say(f"warning: nearly all lines of {translations} begin with {tag!r}: is it a tag?")
-    say_if_in_pieces(hypotheses, references, translations, reference)
-    if not is_known:  # otherwise its characters are said already
-        say_if_characters_differ(hypotheses, references, translations, reference)
+    say_if_in_pieces(texts)
+    if not is_different:  # otherwise its characters are said already
+        say_if_characters_differ(texts)
 
 
-def say_of_empty_lines(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> None:
+def say_of_empty_lines(texts: Texts) -> None:
     """Say how many lines of either text are empty."""
+    hypotheses, references, translations, reference = texts
     number = len(references)
     for path, lines in ((reference, references), (translations, hypotheses)):
         if empty := [i for i, line in enumerate(lines, 1) if not line.strip()]:
@@ -111,13 +118,9 @@ def say_of_empty_lines(
             say(f"warning: {first}: is a line missing?")
 
 
-def say_if_given(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> None:
+def say_if_given(texts: Texts) -> None:
     """Say if translations are their references, or begin or end as only they do."""
+    hypotheses, references, translations, reference = texts
     number = len(references)
     known = [
         pair for pair in zip(hypotheses, references, strict=True) if not UNKNOWN.search(pair[0])
@@ -134,13 +137,9 @@ def say_if_given(
         say(f"warning: {share}: was the model given their last words?")
 
 
-def say_of_kinds(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> bool:
+def say_of_kinds(texts: Texts) -> bool:
     """Say in which of the kinds above one text differs from the other; whether it does in any."""
+    hypotheses, references, translations, reference = texts
     number, is_different = len(references), False
     spaced = SPACED if tokenizer(references) == "13a" else {}
     for kinds, many, few in (
@@ -161,13 +160,9 @@ def say_of_kinds(
     return is_different
 
 
-def say_if_marked(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> None:
+def say_if_marked(texts: Texts) -> None:
     """Say if a quarter of the lines of both texts have marks of programs, which count as words."""
+    hypotheses, references, translations, reference = texts
     counts = [sum(bool(MARKS.search(line)) for line in text) for text in (hypotheses, references)]
     if 4 * min(counts) >= len(references):
         found = next(match for line in references if (match := MARKS.search(line)))
@@ -201,18 +196,14 @@ def tag_of(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
     return None
 
 
-def say_if_in_pieces(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> None:
+def say_if_in_pieces(texts: Texts) -> None:
     """Say if a quarter of the lines of one text have a word of the other in pieces.
 
     Subwords look so if their marks were deleted, but not the blanks between them.  Other
     translations have such a word in less than 1% of their lines.  Where words have no blanks
     between them, blanks do not count in scores.
     """
+    hypotheses, references, translations, reference = texts
     if tokenizer(references) != "13a":
         return
     sides = ((translations, hypotheses, references), (reference, references, hypotheses))
@@ -234,12 +225,7 @@ def word_in_pieces(line: str, other: str) -> str | None:
     return next((" ".join(run) for run in runs if "".join(run) in words), None)
 
 
-def say_if_characters_differ(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    translations: Path | str,
-    reference: Path,
-) -> None:
+def say_if_characters_differ(texts: Texts) -> None:
     """Say which characters are in a quarter of the lines of one text and hardly any of the other.
 
     Examples are marks of subwords, of languages and of ends of sentences; punctuation that a
@@ -248,6 +234,7 @@ def say_if_characters_differ(
     and so do letters together with and separate from their accents, because other warnings report
     these.
     """
+    hypotheses, references, translations, reference = texts
     ours, theirs = (
         Counter(chain.from_iterable(set(unicodedata.normalize("NFC", line)) for line in text))
         for text in (hypotheses, references)

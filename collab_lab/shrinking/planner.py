@@ -69,7 +69,7 @@ class OutOfReachError(UserError):
         least = {name: min(one[name] for one in listed) for name in shares}
         each = " of each (if the others may be larger)" if len(shares) > 1 else ""
         cut = [part for part in PARTS if part in parts]
-        some = "" if len(cut) == len(PARTS) else f"by cuts of {' and '.join(cut)} alone, "
+        some = "" if len(cut) == len(PARTS) else f"with only {' and '.join(cut)} cut, "
         offered = f"{some}the smallest share{each} that shrink offers is {spelled(least)}"
         todo = "; ".join([offered, *reasons])
         error = cls(f"no smaller model reaches {spelled(shares)}", where, todo)

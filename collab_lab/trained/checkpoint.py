@@ -132,9 +132,9 @@ class Trained:
 
         A task with ``--decoder-langtok`` begins each translation with the target language.
         """
-        options = getattr(self.task, "args", None)
+        options: Any = getattr(self.task, "args", None)
         _, tag = getattr(options, "langtoks", {}).get("main", (None, None))
-        is_given = tag and not options.lang_tok_replacing_bos_eos  # type: ignore[union-attr]
+        is_given = tag and not options.lang_tok_replacing_bos_eos
         return max(0, self.ignored_prefix - bool(is_given))
 
     def with_model(self, model: Any, options: Any = None) -> Trained:
@@ -328,7 +328,7 @@ def plug_in_folder(state: Mapping[str, Any]) -> Path | None:
 
     Without a plug-in it is the one of this project.
     """
-    user_dir = Path(getattr(state["cfg"].common, "user_dir", None) or "fairseq_collab")
+    user_dir = Path(getattr(state["cfg"].common, "user_dir", None) or "fairseq_collab").absolute()
     file = getattr(sys.modules.get(user_dir.name), "__file__", None)
     folder = file and Path(file).parent
     return folder if folder and folder.name == user_dir.name else None

@@ -173,12 +173,17 @@ def test_averages_that_no_run_scores(
     for more, said in (([], 0), (["ema.store_ema=true"], 1)):
         assert main([*words, *more]) == 0
         assert capsys.readouterr().err.count("average --ema") == said
-    path = toy_checkpoints.write(tmp_path / "start.pt", "transformer_collab")
-    state = torch.load(path, weights_only=False)
+    path, state = tmp_path / "start.pt", toy_checkpoints.made("transformer_collab")
     for averages, said in ((None, 0), ({"ema": state["model"]}, 1)):  # where a training starts
         torch.save({**state, "extra_state": averages or {}}, path)
         assert main([*words, f"checkpoint.finetune_from_model={path}"]) == 0
-        assert capsys.readouterr().err.count("average --ema") == said
+        said_of_it = capsys.readouterr()
+        assert said_of_it.err.count("average --ema") == said
+    path.unlink()  # a training that resumes does not need it any more
+    folder = tmp_path / "out" / said_of_it.out.split(":")[0] / "checkpoints"
+    folder.mkdir(parents=True)
+    torch.save(state, folder / "checkpoint_last.pt")
+    assert main([*words, f"checkpoint.finetune_from_model={path}"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_what_a_plug_in_that_is_not_loaded_has_registered(section: str, tmp_path
 
 
 def test_a_plug_in_without_our_architectures_is_said(tmp_path: Path) -> None:
-    """fairseq reads one plug-in: that of a criterion has to bring our heads, too."""
+    """fairseq reads one plug-in: that of a criterion also has to bring our heads."""
     plugin, path = tmp_path / "plugin", tmp_path / "c.pt"
     plugin.mkdir()
     model = open_model(toy_checkpoints.write(path, "transformer_headsize_n"), toy_checkpoints.COPY)
@@ -235,8 +235,8 @@ def test_a_plug_in_that_is_not_loaded_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have changed fairseq; once it is loaded, commands are printed with its folder."""
-    path, plugin = toy_checkpoints.write(tmp_path / "c.pt"), tmp_path / "there" / "changes"
-    state = torch.load(path, weights_only=False)
+    path, plugin = tmp_path / "c.pt", tmp_path / "there" / "changes"
+    state = toy_checkpoints.made("transformer")
     state["cfg"]["common"]["user_dir"] = "elsewhere/changes"
     torch.save(state, path)
     model = open_model(path, toy_checkpoints.COPY)

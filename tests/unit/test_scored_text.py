@@ -437,7 +437,7 @@ def test_last_words_that_were_given_are_said(
 def test_first_words_that_were_given_are_said_of_few_sentences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Captions often begin with the same word, so that two words count, too."""
+    """Captions often begin with the same word, so that two words also count."""
     reference = [f"Ein {chr(97 + i % 26)}{i} läuft am Strand {i}" for i in range(60)]
     ours = [f"{' '.join(line.split()[:3])} in einem Park" for line in reference]
     read_system(write(tmp_path / "out", ours), write(tmp_path / "reference", reference))

@@ -440,7 +440,7 @@ def test_the_least_of_several_kinds_is_the_least_of_any() -> None:
     leasts = [{"cache": 0.3, "heads": 0.1}, {"cache": 0.2, "heads": 0.4}]
     error = OutOfReachError.of({"cache": 0.01, "heads": 0.01}, leasts, ["cache", "heads"])
     assert error.least == {"cache": 0.2, "heads": 0.1}
-    assert "by cuts of heads and cache alone" in str(error)
+    assert "with only heads and cache cut" in str(error)
 
 
 def test_the_time_of_a_plan_is_that_of_the_uncut_model_and_what_it_changes(
