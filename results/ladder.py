@@ -36,7 +36,8 @@ from collab_lab.metrics.loss import predicted, read_by_decoder, summed_loss
 from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import Attention, Retained, attentions, inputs_of
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 
 Batches = Sequence[Mapping[str, Any]]
 #: The steps, and their names in the table of results/shrink.md.

@@ -19,7 +19,7 @@ from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.clock.bench import cache_bytes, peak_memory
 from collab_lab.clock.turns import clock
-from collab_lab.export.model import plain
+from collab_lab.export.plain import plain
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained

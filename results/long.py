@@ -18,7 +18,8 @@ from collab_lab.metrics.cost import cache_share
 from collab_lab.metrics.generate import BEAM, translate
 from collab_lab.metrics.loss import cross_entropy, predicted
 from collab_lab.metrics.translation_scores import score
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 from collab_lab.trained.sentences import batches
 from fairseq_collab.attention.rounding import group_sizes
 from results.records import Content

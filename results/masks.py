@@ -38,7 +38,8 @@ from collab_lab.shrinking.plan import Plan
 from collab_lab.shrinking.shape import Site, as_it_is, whole_costs
 from collab_lab.shrinking.shape import costs as costs_of
 from collab_lab.trained.attentions import Attention
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 from collab_lab.trained.feed_forward import FeedForward, recorded
 
 #: ``I`` of each attention ``(H, H)``, and of each feed-forward block ``(F, F)``.

@@ -20,7 +20,7 @@ from fairseq.data.data_utils import post_process
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_lab import translate
-from collab_lab.export.model import vocabulary
+from collab_lab.export.vocabulary import vocabulary
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics.cost import totals
 from collab_lab.metrics.generate import words_of

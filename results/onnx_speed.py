@@ -26,7 +26,7 @@ from collab_lab.clock.bench import PRESETS, random_model, random_task
 from collab_lab.clock.engines import Program, load, pause, program, write
 from collab_lab.clock.turns import clock
 from collab_lab.export import onnx
-from collab_lab.export.model import plain
+from collab_lab.export.plain import plain
 from results import peak
 from results.records import Content
 from results.seconds import LONG, in_turns

@@ -32,7 +32,8 @@ from collab_common.provenance import cores
 from collab_lab import open_model
 from collab_lab.clock import bench
 from collab_lab.clock.turns import take_turns
-from collab_lab.export.model import Vocabulary, plain
+from collab_lab.export.plain import plain
+from collab_lab.export.vocabulary import Vocabulary
 from collab_lab.metrics.generate import words_of
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained

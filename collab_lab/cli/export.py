@@ -81,31 +81,41 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(problem, f"--format {args.format}", f"pip install {package}")
     options.check_out(args)
     options.import_models(args)
-    from collab_lab.export import check, model
+    from collab_lab.export import check
+    from collab_lab.export.engine_support import FILLED, other_attention
+    from collab_lab.export.plain import (
+        filled_blocks,
+        is_rounded,
+        own_task,
+        without_rounding,
+        write_plain,
+    )
+    from collab_lab.export.vocabulary import cut_tags, directions
     from collab_lab.metrics.loss import say_if_guessing_valid
-    from collab_lab.trained.checkpoint import HALF, open_model, say_if_unlearnt
+    from collab_lab.trained.checkpoint import open_model, say_if_unlearnt
+    from collab_lab.trained.precision import HALF
     from fairseq_compat.checkpoints import naming
 
     trained = open_model(args.checkpoint, args.data)
     if args.no_cache_bits:
-        if not model.is_rounded(trained):
+        if not is_rounded(trained):
             problem = "has no effect: the model does not round its KV cache"
             raise UserError(problem, "--no-cache-bits", "leave it out")
-        trained = model.without_rounding(trained)
+        trained = without_rounding(trained)
     sources = []
     if args.check:
         if trained.is_language_model and args.format != "onnx":
             problem = f"--check of {args.format} needs a translation model"
             raise UserError(problem, trained.path, "leave it out")
-        checked = model.directions(trained)
+        checked = directions(trained)
         number = -(-args.check // len(checked))
         # A missing set fails at once.
         sources = [(one, check.sources_to_check(one, number)) for one in checked]
     is_onnx = args.format == "onnx"
-    tags = model.cut_tags(trained, reads_codes=is_onnx) if args.format != "fairseq" else None
+    tags = cut_tags(trained, reads_codes=is_onnx) if args.format != "fairseq" else None
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":
-            model.write(trained, folder)
+            write_plain(trained, folder)
         elif is_onnx:
             import_module("collab_lab.export.onnx").export(trained, folder, args.int8)
         else:  # with packages that may be missing
@@ -114,15 +124,15 @@ def main(argv: Sequence[str]) -> int:
     if not HALF.isdisjoint(trained.precisions.values()):
         print("the checkpoint's weights of half precision are written in single precision")
     say_if_unlearnt(trained, "an engine makes up the beginning, unless that is given")
-    if args.format == "fairseq" and (task := model.own_task(trained)):
+    if args.format == "fairseq" and (task := own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if tags:
         print(f"warning: {tags}")
     if is_onnx:
         return check_onnx(trained, args)
-    if args.format in model.FILLED and (line := model.filled_blocks(trained)):
+    if args.format in FILLED and (line := filled_blocks(trained)):
         print(line)
-    if not trained.is_language_model and (reason := model.other_attention(trained, args.format)):
+    if not trained.is_language_model and (reason := other_attention(trained, args.format)):
         print(reason)
     if args.format != "fairseq":
         say_if_guessing_valid(trained)

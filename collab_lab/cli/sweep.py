@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
 def say_of_averages(configs: Iterable[DictConfig]) -> None:
     """Say which trainings start from a checkpoint whose moving averages they leave out."""
     from collab_lab.runs.run import started_from
-    from collab_lab.trained.checkpoint import say_if_left_out
+    from collab_lab.trained.left_out import say_if_left_out
     from fairseq_compat import checkpoints
 
     starts = (started_from(config).get("finetune_from_model") for config in configs)

@@ -35,8 +35,9 @@ from torch import Tensor
 from collab_common.errors import UserError, did_you_mean
 from collab_common.progress import say
 from collab_lab.clock.turns import Record, clock, take_turns
-from collab_lab.export.model import Vocabulary, plain
+from collab_lab.export.plain import plain
 from collab_lab.export.translate import Translator
+from collab_lab.export.vocabulary import Vocabulary
 from collab_lab.metrics.generate import BEAM, words_of
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.trained.checkpoint import Trained

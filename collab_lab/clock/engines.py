@@ -24,8 +24,8 @@ from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
 from collab_lab.clock.bench import translator
 from collab_lab.clock.turns import PAUSE
-from collab_lab.export.model import Vocabulary
 from collab_lab.export.translate import Translator
+from collab_lab.export.vocabulary import Vocabulary
 from collab_lab.metrics.generate import BEAM, words_of
 from collab_lab.shrinking.engine import TIMED_IN, engine_of
 from collab_lab.trained.checkpoint import Trained

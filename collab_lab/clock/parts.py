@@ -53,7 +53,8 @@ from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
 from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
-from collab_lab.trained.checkpoint import Trained, check_model, without_checkpointing
+from collab_lab.trained.checkpoint import Trained, check_model
+from collab_lab.trained.contexts import without_checkpointing
 from fairseq_collab.attention.rounding import BITS
 from fairseq_collab.models.variants import family_of
 

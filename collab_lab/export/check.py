@@ -15,8 +15,8 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import bar
-from collab_lab.export import model
-from collab_lab.export.model import Vocabulary
+from collab_lab.export.engine_support import longest_output, other_attention
+from collab_lab.export.vocabulary import Vocabulary, vocabulary
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained, open_model
@@ -41,7 +41,7 @@ def sources_to_check(trained: Trained, number: int) -> list[Tensor]:
         UserError: there is no such source, or :func:`.vocabulary` cannot find the languages.
     """
     if not trained.is_language_model:
-        model.vocabulary(trained)
+        vocabulary(trained)
     try:
         indices = fitting(trained, "valid")
     except FileNotFoundError as error:
@@ -64,7 +64,7 @@ def compare(
     Returns:
         Lines of text to print, and whether all translations and weights are equal.
     """
-    words = model.vocabulary(trained)
+    words = vocabulary(trained)
     sources = sorted(
         sources, key=len
     )  # the longest translation of a batch sets its number of steps
@@ -87,7 +87,7 @@ def compare(
         ]
     lines += lines_at_limit(trained.model, sources, ours, theirs)
     are_equal = same == len(pairs)
-    if not model.other_attention(trained, format_):  # else the export has said so
+    if not other_attention(trained, format_):  # else the export has said so
         both = batch_attention(trained.model, words), attend
         difference = largest_difference(*(attention(one, words, sources, ours) for one in both))
         lines.append(f"check: attention of equal words differs by {difference:.1g} at most")
@@ -115,7 +115,7 @@ def lines_at_limit(
     number = 0
     for start in range(0, len(sources), BATCH):
         rows = slice(start, start + BATCH)
-        longest = model.longest_output(translator, max(map(len, sources[rows])))
+        longest = longest_output(translator, max(map(len, sources[rows])))
         pairs = zip(ours[rows], theirs[rows], strict=True)
         number += sum(max(map(len, pair)) >= (1 - NEAR) * longest for pair in pairs)
     if not number:

@@ -32,18 +32,14 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from collab_lab.export.check import BATCH, BatchAttention
-from collab_lab.export.model import (
-    Vocabulary,
+from collab_lab.export.engine_support import (
     attending_heads,
     check_all_read,
     check_engine,
-    directions,
-    filled_block,
-    inexact,
     longest_output,
     most_tokens,
-    vocabulary,
 )
+from collab_lab.export.plain import filled_block, inexact
 from collab_lab.export.standard_weights import (
     NotExactError,
     has_shared_kv,
@@ -51,6 +47,7 @@ from collab_lab.export.standard_weights import (
     plain_weights,
     smallest_size,
 )
+from collab_lab.export.vocabulary import Vocabulary, directions, vocabulary
 from collab_lab.metrics.cost import UNROUNDED, cached_bytes
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT

@@ -24,16 +24,14 @@ from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from collab_lab.export.check import BatchAttention, batches
-from collab_lab.export.model import (
-    Vocabulary,
+from collab_lab.export.engine_support import (
     check_all_read,
     check_engine,
-    inexact,
     longest_output,
     most_tokens,
-    plain,
-    vocabulary,
 )
+from collab_lab.export.plain import inexact, plain
+from collab_lab.export.vocabulary import Vocabulary, vocabulary
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained

@@ -31,9 +31,9 @@ from collab_common.files import write_json
 from collab_common.folder import manifest
 from collab_common.provenance import commit, today, versions
 from collab_lab.export import translate as program
-from collab_lab.export.model import SUBWORDS
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph, examples
 from collab_lab.export.onnx_int8 import to_int8
+from collab_lab.export.vocabulary import SUBWORDS
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.marks import check_no_bytes
 from collab_lab.shrinking.cuts.heads import head_problems

@@ -16,9 +16,11 @@ from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from collab_lab.export import model
 from collab_lab.export.check import BATCH, batches, by_fairseq, lines_at_limit
+from collab_lab.export.engine_support import longest_output, most_tokens
+from collab_lab.export.plain import is_rounded
 from collab_lab.export.translate import Translator
+from collab_lab.export.vocabulary import vocabulary
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.metrics.translation_scores import score
@@ -56,7 +58,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
         what it costs.
     """
     program = Translator(folder, torch.get_num_threads())
-    sentences = sentences_of(trained, number)
+    sentences = sentences_to_check(trained, number)
     ours = continued(trained, sentences.sources)
     theirs = translations(program, trained, sentences.sources)
     pairs = list(zip(ours, theirs, strict=True))
@@ -73,7 +75,7 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
         first = next((a, b) for a, b in pairs if a != b)
         for name, tokens in zip(("first other, fairseq", "onnx"), first, strict=True):
             lines.append(f"{name}: {program.decode(tokens)}")
-        if not model.is_rounded(trained):
+        if not is_rounded(trained):
             return lines, False
         lines.append(BORDER)
     targets = sentences.targets
@@ -95,13 +97,13 @@ def compare(trained: Trained, folder: Path, number: int) -> tuple[list[str], boo
     return lines, is_int8 or abs(bits[0] - bits[1]) < CODES
 
 
-def sentences_of(trained: Trained, number: int) -> Sentences:
+def sentences_to_check(trained: Trained, number: int) -> Sentences:
     """The first sentences of the validation set, or of its blocks; short ones first."""
     dataset = dataset_of(trained, "valid")
     indices = sorted(fitting(trained, "valid")[:number], key=lambda i: dataset.num_tokens(i))
     samples = [dataset[index] for index in indices]
     if trained.is_language_model:
-        end, most = trained.task.target_dictionary.eos(), model.most_tokens(trained.model)
+        end, most = trained.task.target_dictionary.eos(), most_tokens(trained.model)
         blocks = [sample["target"].tolist()[:most] for sample in samples]
         # A block may have several sentences, or begin with the end of one.
         whole = [list(takewhile(lambda word: word != end, block)) for block in blocks]
@@ -116,7 +118,7 @@ def sentences_of(trained: Trained, number: int) -> Sentences:
 def continued(trained: Trained, sources: Lines) -> Lines:
     """fairseq's best translation of each source, or its best continuation, without ``</s>``."""
     if not trained.is_language_model:
-        words = model.vocabulary(trained)
+        words = vocabulary(trained)
         return by_fairseq(trained.model, words, [torch.tensor(source) for source in sources])
     words, found = trained.task.target_dictionary, []
     search = SequenceGenerator([trained.model], words, beam_size=BEAM, **LENGTH_LIMIT)
@@ -145,7 +147,7 @@ def translations(program: Translator, trained: Trained, sources: Lines) -> Lines
     found: Lines = []
     for start in range(0, len(sources), BATCH):
         batch = sources[start : start + BATCH]
-        limit = model.longest_output(trained.model, max(map(len, batch)))
+        limit = longest_output(trained.model, max(map(len, batch)))
         prefixes = batch if trained.is_language_model else None
         hypotheses = program.search(batch, BEAM, prefixes=prefixes, max_len_a=0, max_len_b=limit)
         found += [best.tokens for best, *_ in hypotheses]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.statistics.moments import Statistics, Sums, at_least_float32
-from collab_lab.trained.checkpoint import in_evaluation
+from collab_lab.trained.contexts import in_evaluation
 
 #: The random seed of the vectors.
 SEED = 1

@@ -25,7 +25,8 @@ from collab_lab.mathematics.new_heads import shared_keys
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.shared_key import SharedKey
-from collab_lab.trained.checkpoint import check_finite, in_evaluation
+from collab_lab.trained.checks import check_finite
+from collab_lab.trained.contexts import in_evaluation
 from fairseq_collab.attention import CollaborativeAttention, SeparateAttention
 from fairseq_collab.attention.building import check_choice
 from fairseq_collab.attention.collaborative import QUERY_MIXINGS

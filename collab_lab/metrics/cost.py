@@ -31,7 +31,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from collab_common.errors import UserError, check_whole
 from collab_common.progress import say
 from collab_lab.trained.attentions import attentions, by_type
-from collab_lab.trained.checkpoint import Trained, check_transformer, what_was_cut
+from collab_lab.trained.checkpoint import Trained, what_was_cut
+from collab_lab.trained.checks import check_transformer
 from collab_lab.trained.from_options import build_from_options
 from fairseq_collab.attention import HeadAttention
 from fairseq_collab.cpu_kernels.onednn import OneDnnLinear

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
-from collab_lab.trained.checkpoint import Trained, check_model, in_evaluation
+from collab_lab.trained.checkpoint import Trained, check_model
+from collab_lab.trained.contexts import in_evaluation
 from collab_lab.trained.sentences import IGNORED, samples, sentences_of
 
 logger = logging.getLogger(__name__)

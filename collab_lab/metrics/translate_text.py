@@ -16,13 +16,9 @@ from collab_common.progress import say
 from collab_lab.metrics.generate import BEAM, MADE_UP, say_how_many_are_cut
 from collab_lab.metrics.generate import translate as translated
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
-from collab_lab.trained.checkpoint import (
-    Trained,
-    check_direction,
-    check_model,
-    in_evaluation,
-    say_if_unlearnt,
-)
+from collab_lab.trained.checkpoint import Trained, check_model, say_if_unlearnt
+from collab_lab.trained.checks import check_direction
+from collab_lab.trained.contexts import in_evaluation
 from collab_lab.trained.sentences import say_if_unknown, to_device
 from data_prep.subwords import CODES, MODEL, by_sentence, cut_tags, pieces_of, units_of
 

@@ -48,7 +48,8 @@ from torch.nn import functional
 from collab_common.progress import bar, say
 from collab_lab.metrics.loss import mean_bits, read_by_decoder
 from collab_lab.statistics.gram import gram
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 
 #: Bits per token by which exact models differ, in single precision.
 NOISE = 1e-4

@@ -19,7 +19,8 @@ from collab_lab.metrics.loss import mean_bits, predicted, read_by_decoder
 from collab_lab.refitting.refit import blocks, sides
 from collab_lab.statistics.moments import FEW
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 
 #: Explain a rise above ``FAR`` times the price, if it matters: 0.01 bits are about 0.1 BLEU.
 FAR, LEAST = 3, 0.01

@@ -26,7 +26,8 @@ from collab_lab.runs import length_limit
 from collab_lab.runs.inputs import check_inputs, inputs_of
 from collab_lab.runs.record import Record, Started
 from collab_lab.runs.run import PLUGIN, Run, flat, is_ours
-from collab_lab.trained.checkpoint import check_direction, open_model, read_checkpoint
+from collab_lab.trained.checkpoint import open_model, read_checkpoint
+from collab_lab.trained.checks import check_direction
 from fairseq_collab.models.options import CacheOptions, TransformerOptions, plain_options
 from fairseq_collab.models.variants import VARIANTS
 

@@ -62,7 +62,8 @@ from collab_lab.trained.attentions import (
     own_bits,
     projections,
 )
-from collab_lab.trained.checkpoint import Trained, in_evaluation
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import in_evaluation
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards, recorded
 from fairseq_collab.attention.scores import mask_scores, over_keys
 from fairseq_compat.checkpoints import naming

@@ -15,8 +15,8 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_common.files import sha256
 from collab_common.progress import say
-from collab_lab.trained.checkpoint import moving_averages, say_if_left_out
 from collab_lab.trained.fine_tuning import known_defaults
+from collab_lab.trained.left_out import moving_averages, say_if_left_out
 from fairseq_compat import checkpoints, fairseq_fixes
 
 EPOCH_FILE, UPDATE_FILE = r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble_and_task
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
-from fairseq.tasks import TASK_REGISTRY, setup_task
+from fairseq.tasks import setup_task
 from omegaconf import DictConfig, OmegaConf, ValidationError
-from torch import Tensor, nn
 
 from collab_common import AttentionType
 from collab_common.errors import UserError, first_line
 from collab_common.progress import say
-from collab_lab.trained.attentions import Attention, attentions, by_type
+from collab_lab.trained.attentions import Attention, by_type
+from collab_lab.trained.checks import (
+    GIVE_DATA,
+    check_data,
+    check_device,
+    check_dictionaries,
+    check_finite,
+    check_task,
+    check_transformer,
+)
+from collab_lab.trained.contexts import without_checkpointing
 from collab_lab.trained.foreign import foreign_function, foreign_part
 from collab_lab.trained.from_options import check_autoregressive
+from collab_lab.trained.left_out import (
+    say_if_left_out,
+    say_if_not_loaded,
+)
+from collab_lab.trained.precision import HALF, in_precisions, precision_of
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
 from fairseq_compat import checkpoints
 from fairseq_compat.checkpoints import naming, without_training
-from fairseq_compat.fairseq_fixes import UNDEFINED, check_architecture
+from fairseq_compat.fairseq_fixes import check_architecture
 from fairseq_compat.overrides import check_model_and_task
-
-GIVE_DATA = "give the data folder that fairseq-preprocess wrote"
-#: Precisions in which a checkpoint takes half of the bytes.
-HALF = {torch.float16, torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -198,35 +205,6 @@ class Trained:
         return replace(self, saved_in=saved_in)
 
 
-def in_precisions(
-    weights: Mapping[str, Tensor], precisions: Mapping[str, torch.dtype]
-) -> dict[str, Tensor]:
-    """The weights, with those of half precision converted to it; tied weights stay tied."""
-    made: dict[Any, Tensor] = {}
-
-    def saved(name: str, weight: Tensor) -> Tensor:
-        precision = precisions[name]
-        if not weight.is_floating_point() or precision not in HALF:
-            return weight
-        key = weight.data_ptr(), weight.shape, precision
-        return made.setdefault(key, weight.to(precision))
-
-    return {name: saved(name, weight) for name, weight in weights.items()}
-
-
-def precision_of(name: str, precisions: Mapping[str, torch.dtype]) -> torch.dtype:
-    """The data type to save a weight in; a new weight takes the widest one near it in the model."""
-    if name in precisions:
-        return precisions[name]
-    module = name
-    while module:
-        module = module.rpartition(".")[0]
-        inside = f"{module}." if module else ""
-        if found := [precision for n, precision in precisions.items() if n.startswith(inside)]:
-            return reduce(torch.promote_types, found)
-    return torch.float32
-
-
 def plan_of(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The plan of ``shrink`` that a checkpoint stores, or None."""
     plan = (state.get("extra_state") or {}).get("plan")
@@ -298,52 +276,6 @@ def open_model(
     return Trained(checkpoint, without_model, model.eval().to(device), task, precisions)
 
 
-def moving_averages(state: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
-    """The moving averages of the weights that ``--store-ema`` saved; None if there are none.
-
-    With ``--ema-fp32``, a training in half precision also saves them in single precision.  Those
-    are not tied any more, so that each name takes the first of the averages that are.
-    """
-    extra = state.get("extra_state") or {}
-    averages: Mapping[str, Tensor] | None = extra.get("ema")
-    if averages is None:
-        return None
-    exact, names = extra.get("ema_fp32_params") or {}, checkpoints.first_names(averages)
-    return {name: exact.get(names[name], average) for name, average in averages.items()}
-
-
-def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
-    """Say that moving averages in a checkpoint are not what is read; return whether it has any."""
-    has_averages = moving_averages(state) is not None
-    if has_averages:
-        say(
-            f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
-            "out; to use them instead of the weights, run `fairseq-collab average --ema`"
-        )
-    return has_averages
-
-
-def plug_in_folder(state: Mapping[str, Any]) -> Path | None:
-    """The folder of the plug-in of a training, where it is loaded from; None if it is not loaded.
-
-    Without a plug-in it is the one of this project.
-    """
-    user_dir = Path(getattr(state["cfg"].common, "user_dir", None) or "fairseq_collab").absolute()
-    file = getattr(sys.modules.get(user_dir.name), "__file__", None)
-    folder = file and Path(file).parent
-    return folder if folder and folder.name == user_dir.name else None
-
-
-def say_if_not_loaded(state: Mapping[str, Any], path: str | Path) -> None:
-    """Say that the plug-in of a training is not loaded, whatever it changes in fairseq."""
-    if plug_in_folder(state) is None:
-        user_dir = state["cfg"].common.user_dir
-        say(
-            f"warning: {path} was trained with the plug-in {user_dir}, which is not loaded: what "
-            "it changes in fairseq is left out; give its folder (--user-dir)"
-        )
-
-
 def say_if_unlearnt(trained: Trained, here: str, number: int | None = None) -> None:
     """Say that the training left the beginning of each target out of its loss.
 
@@ -364,40 +296,6 @@ def naming_options(checkpoint: Path) -> Iterator[None]:
     except ValidationError as error:
         problem = f"the option {error.full_key} has a wrong value: {first_line(error)}"
         raise UserError(problem, checkpoint) from error
-
-
-@contextmanager
-def without_checkpointing(options: Any) -> Iterator[None]:
-    """Context in which ``options`` ask for no activation checkpointing and no embedding files.
-
-    With activation checkpointing, hooks would see every layer twice and without a gradient.  The
-    embeddings that the training started from may be gone, and the checkpoint replaces them anyway.
-    Both options have their former values afterwards, so that a saved model keeps them.
-    """
-    saving = ("checkpoint_activations", "offload_activations")  # the second implies the first
-    without: dict[str, Any] = dict.fromkeys(saving, False)
-    without |= dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
-    saved = {name: getattr(options, name) for name in without if name in options}
-    for name in saved:
-        setattr(options, name, without[name])
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            setattr(options, name, value)
-
-
-@contextmanager
-def in_evaluation(*models: nn.Module) -> Iterator[None]:
-    """Context in which models are in eval mode; afterwards each is in its former mode."""
-    modes = {module: module.training for model in models for module in model.modules()}
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -> dict[str, Any]:
@@ -423,78 +321,7 @@ def read_checkpoint(checkpoint: Path, data: str | Path | None, **changed: Any) -
     return state
 
 
-# ---- checks --------------------------------------------------------------------------------------
-
-
 def check_model(model: Any) -> None:
     """Raise UserError unless ``model`` is a checkpoint that ``open_model`` opened."""
     if not isinstance(model, Trained):
         raise UserError(f"must be what open_model returns, not {model!r:.60}", "`model`")
-
-
-def check_data(data: str | Path, todo: str = GIVE_DATA) -> None:
-    """Raise UserError unless the data folder, or every folder joined by colons, exists."""
-    for folder in utils.split_paths(str(data)):
-        if not Path(folder).is_dir():
-            raise UserError("data folder not found", folder, todo)
-
-
-def check_task(options: Any) -> None:
-    """Raise UserError if no task of this name is registered."""
-    name = getattr(options, "_name", None) or getattr(options, "task", None)
-    if name and name not in TASK_REGISTRY:
-        todo = "name the folder of its plug-in with --user-dir"
-        raise UserError(f"no task is registered as {name!r}", todo=todo)
-
-
-def check_device(device: torch.device | str) -> None:
-    """Raise UserError unless the device is ``cpu`` or a GPU of this machine (``cuda``)."""
-    known = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:  # torch's, for any other word
-        kind = ""
-    if kind not in known:
-        raise UserError(f"there is no {str(device)!r}", "`device`", f"give {' or '.join(known)}")
-
-
-def check_dictionaries(task: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError if a dictionary of the data folder and the embeddings differ in size."""
-    for side, stack in (("source", "encoder"), ("target", "decoder")):
-        embedding = state["model"].get(f"{stack}.embed_tokens.weight")
-        if embedding is None:  # of other kinds
-            continue
-        words = len(getattr(task, f"{side}_dictionary"))
-        if words != len(embedding):
-            problem = f"its {side} dictionary has {words} symbols, the model {len(embedding)}"
-            todo = f"give the folder that {path} was trained on"
-            raise UserError(problem, state["cfg"].task.data, todo)
-
-
-def check_transformer(model: Any, path: Path) -> None:
-    """Raise UserError unless the model is a transformer for translation or a language model."""
-    needed = {"decoder"} if isinstance(model, FairseqLanguageModel) else {"encoder", "decoder"}
-    if not needed <= {a.type for a in attentions(model)}:
-        problem = "is neither an encoder-decoder transformer nor a transformer language model"
-        todo = "give a checkpoint of a translation model or a language model"
-        raise UserError(problem, path, todo)
-
-
-def check_direction(task: Any, path: Path, todo: str) -> None:
-    """Raise UserError if a multilingual task does not say which languages to translate."""
-    pairs = getattr(task, "lang_pairs", None)
-    if pairs and not (task.source_lang and task.target_lang):
-        raise UserError(f"translates {', '.join(pairs)}", path, todo)
-
-
-def check_finite(
-    weights: Mapping[str, Tensor],
-    path: Path | str,
-    when: str = "",
-    todo: str = "give an intact checkpoint",
-) -> None:
-    """Raise UserError if a weight is NaN or infinite."""
-    for name, weight in weights.items():
-        defined = weight.is_floating_point() and not name.endswith(UNDEFINED)  # nothing reads those
-        if defined and not torch.isfinite(weight).all():
-            raise UserError(f"{name} holds NaN or infinity {when}".rstrip(), path, todo)

@@ -34,7 +34,8 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from collab_common.files import write_atomic
-from collab_lab.trained.checkpoint import Trained, plug_in_folder
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.left_out import plug_in_folder
 from collab_lab.trained.sentences import MAX_TOKENS, batched
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.options import plain_options, preset

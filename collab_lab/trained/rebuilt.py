@@ -14,12 +14,9 @@ from torch import Tensor, nn
 
 from collab_common.errors import UserError, first_line
 from collab_lab.trained.attentions import attentions, of_one_model, weight_problems
-from collab_lab.trained.checkpoint import (
-    Trained,
-    check_finite,
-    in_evaluation,
-    without_checkpointing,
-)
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.checks import check_finite
+from collab_lab.trained.contexts import in_evaluation, without_checkpointing
 from collab_lab.trained.from_options import build_from_options, load_weights
 from fairseq_collab.models.base import UNSUPPORTED, HeadModel, Variant
 from fairseq_collab.models.layers import is_copy

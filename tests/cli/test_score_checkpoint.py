@@ -17,7 +17,7 @@ from reliability.test_save import CONTENTS
 from collab_lab.cli import export
 from collab_lab.cli.score import main
 from collab_lab.export import check, ct2
-from collab_lab.export.model import directions, language_tags
+from collab_lab.export.vocabulary import directions, language_tags
 from collab_lab.runs.record import Record, read
 from collab_lab.runs.run import Run
 from collab_lab.runs.translations import read_hypotheses, read_lines

@@ -14,7 +14,8 @@ from refusals import refusing
 from torch import nn
 from toy import close
 
-from collab_lab.export.model import other_attention, plain
+from collab_lab.export.engine_support import other_attention
+from collab_lab.export.plain import plain
 from collab_lab.trained.checkpoint import Trained
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -21,9 +21,9 @@ from toy_checkpoints import COPY
 
 from collab_lab import open_model
 from collab_lab.export import check, onnx, onnx_check
-from collab_lab.export.model import vocabulary
 from collab_lab.export.onnx_graphs import EncoderGraph, StepGraph
 from collab_lab.export.translate import Hypothesis, Translator
+from collab_lab.export.vocabulary import vocabulary
 from collab_lab.trained.checkpoint import Trained
 
 BEAM, LONGEST = 4, 14
@@ -239,7 +239,7 @@ def test_a_check_reads_the_validation_set_as_fairseq_does(
     (tmp_path / "out").mkdir()
     trained = open_model(toy_checkpoints.write(tmp_path / "c.pt", arch, **options), str(data))
     trained.cfg.task.add_bos_token = options.get("add_bos_token", False)
-    found, sentences = program(trained, tmp_path / "out"), onnx_check.sentences_of(trained, 5)
+    found, sentences = program(trained, tmp_path / "out"), onnx_check.sentences_to_check(trained, 5)
     assert sentences.targets is not None
     theirs = onnx_check.continued(trained, sentences.sources)
     assert onnx_check.translations(found, trained, sentences.sources) == theirs

@@ -17,7 +17,7 @@ from collab_common.errors import UserError
 from collab_lab.cli import bench as command
 from collab_lab.clock import bench, turns
 from collab_lab.clock.bench import CTRANSLATE2, ONNX
-from collab_lab.export.model import plain
+from collab_lab.export.plain import plain
 from fairseq_collab.attention import cache
 from fairseq_collab.decoding.fixed_steps import FIXED_STEPS_ENV
 

@@ -20,7 +20,7 @@ from refusals import refusing
 
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.cost import load_architecture
-from collab_lab.trained import checkpoint, sentences
+from collab_lab.trained import checkpoint, checks, sentences
 from collab_lab.trained.from_options import build_from_options, dictionary_sizes
 from fairseq_compat import checkpoints
 
@@ -201,4 +201,4 @@ def test_a_language_model_that_is_no_transformer() -> None:
     cfg, weights = OmegaConf.create({"task": {}}), {"decoder.embed_tokens.weight": torch.ones(9, 2)}
     model = build_from_options(options, cfg, weights, Path("x.pt"))
     with refusing("x.pt"):
-        checkpoint.check_transformer(model, Path("x.pt"))
+        checks.check_transformer(model, Path("x.pt"))

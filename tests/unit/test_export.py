@@ -32,7 +32,9 @@ from unit.test_checkpoint import edited
 from collab_lab import open_model
 from collab_lab.cli import export
 from collab_lab.export import check, ct2, hf
-from collab_lab.export.model import Vocabulary, check_engine, language_tags, plain, vocabulary
+from collab_lab.export.engine_support import check_engine
+from collab_lab.export.plain import plain
+from collab_lab.export.vocabulary import Vocabulary, language_tags, vocabulary
 from collab_lab.trained.checkpoint import Trained
 from fairseq_compat import checkpoints
 

@@ -23,9 +23,11 @@ from unit.test_export import SENTENCES, opened, run, subwords_in
 
 from collab_lab import open_model
 from collab_lab.cli import export
-from collab_lab.export import check, ct2, hf, model
+from collab_lab.export import check, ct2, engine_support, hf
 from collab_lab.export.check import compare, sources_to_check
-from collab_lab.export.model import Vocabulary, check_engine, vocabulary
+from collab_lab.export.engine_support import check_engine, longest_output
+from collab_lab.export.plain import plain, write_plain
+from collab_lab.export.vocabulary import Vocabulary, vocabulary
 from collab_lab.runs import length_limit
 from collab_lab.shrinking.cut import reject
 from collab_lab.shrinking.cuts.heads import Heads
@@ -39,9 +41,9 @@ FORMATS = ("fairseq", "ct2", "hf")
 SYMBOLS = toy.dictionary()
 WORDS = Vocabulary("en", "de", SYMBOLS, SYMBOLS)
 EXPORTERS: dict[str, Callable[[Trained, Path], object]] = {
-    "fairseq": model.write,
+    "fairseq": write_plain,
     "ct2": lambda source, folder: ct2.write(source, WORDS, folder),
-    "hf": lambda source, folder: hf.write(model.plain(source).model, WORDS, folder),
+    "hf": lambda source, folder: hf.write(plain(source).model, WORDS, folder),
 }
 
 # ---- weights -------------------------------------------------------------------------------------
@@ -258,9 +260,9 @@ def test_no_engine_cuts_a_document(
 
 
 def test_the_limit_is_that_of_runs() -> None:
-    assert model.LENGTH_LIMIT == length_limit.LENGTH_LIMIT
+    assert engine_support.LENGTH_LIMIT == length_limit.LENGTH_LIMIT
     short = toy.model("transformer", max_target_positions=30)
-    assert [model.longest_output(short, source) for source in (3, 9)] == [26, 29]
+    assert [longest_output(short, source) for source in (3, 9)] == [26, 29]
 
 
 def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
@@ -348,7 +350,7 @@ def test_blocks_without_units_are_padded_exactly(
 def test_a_language_model_is_advised_no_engine_that_refuses_it() -> None:
     source = trained("transformer_lm_headsize_n", separate=False, head_size=6)
     with refusing("6 dimensions") as refusal:
-        model.plain(source)
+        plain(source)
     assert "ct2" not in str(refusal.value)
 
 

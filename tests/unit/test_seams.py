@@ -20,7 +20,7 @@ from run_folders import write_run
 from collab_lab import average_checkpoints, open_model
 from collab_lab.cli import score
 from collab_lab.cli.main import main
-from collab_lab.export import model as export
+from collab_lab.export.plain import write_plain
 from collab_lab.heads import stages
 from collab_lab.runs import config_folder
 from collab_lab.runs.checks import check_generation
@@ -71,7 +71,7 @@ def test_an_export_has_no_plan_of_what_it_fills_up(tmp_path: Path) -> None:
     costs = {"heads": 1, "parameters": 1, "cache": 1}
     shrunk = model.with_plan({"whole": costs, "costs": costs})
     assert shrunk.shrunk
-    export.write(shrunk, tmp_path)
+    write_plain(shrunk, tmp_path)
     assert open_model(tmp_path / "model.pt", toy_checkpoints.COPY).shrunk is None
 
 

@@ -20,7 +20,7 @@ from toy_language_models import language_model
 from collab_common.encodings import are_of_other_tokens
 from collab_lab import open_model, translate
 from collab_lab.cli.heads import say_if_untokenised
-from collab_lab.export.model import cut_tags
+from collab_lab.export.vocabulary import cut_tags
 from collab_lab.heads import stages
 from collab_lab.heads.trees import Tree
 from collab_lab.metrics import translate_text

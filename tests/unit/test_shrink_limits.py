@@ -25,7 +25,7 @@ from collab_lab import convert, open_model, prices, prune, time_parts, validatio
 from collab_lab.cli.main import main
 from collab_lab.cli.shrink import summary
 from collab_lab.export import ct2, onnx
-from collab_lab.export.model import plain
+from collab_lab.export.plain import plain
 from collab_lab.heads.importance import importance
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking import apply, front, knapsack, planner
@@ -42,7 +42,8 @@ from collab_lab.shrinking.shrink import CUT_BY, cheapest_model, shrink
 from collab_lab.statistics import moments as statistics
 from collab_lab.statistics.moments import Statistics
 from collab_lab.trained.attentions import attentions
-from collab_lab.trained.checkpoint import Trained, without_checkpointing
+from collab_lab.trained.checkpoint import Trained
+from collab_lab.trained.contexts import without_checkpointing
 from collab_lab.trained.rebuilt import model_problems
 from collab_lab.trained.sentences import samples
 

@@ -30,8 +30,8 @@ from toy_reparametrize import Conversions
 from collab_common.errors import UserError
 from collab_lab import convert, open_model, prices, prune, shrink, validation_loss
 from collab_lab.cli.options import import_models, loss_warnings, names_of
-from collab_lab.export import model as export
 from collab_lab.export import onnx
+from collab_lab.export.plain import plain, write_plain
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics import loss
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
@@ -175,7 +175,7 @@ def test_any_order_of_calls(arch: str, tmp_path: Path) -> None:
     "use",
     [
         lambda model, path: prices(model, sentences=9),
-        lambda model, path: export.plain(model),
+        lambda model, path: plain(model),
         lambda model, path: linear_maps(attentions(model.model)[-1].module),
     ],
     ids=["prices", "export", "maps"],
@@ -226,7 +226,7 @@ def test_heads_of_a_plug_in_that_are_derived_from_known_ones(kind: type, tmp_pat
     with refusing(kind.__name__):
         prune(model, 1, random=1, sentences=9)
     with refusing(kind.__name__):
-        export.plain(model)
+        plain(model)
 
 
 BUILT = "transformer_built_by_a_plug_in"
@@ -254,7 +254,7 @@ MAKES: dict[str, Callable[[Trained], Any]] = {
     "shrink": lambda model: shrink(model, parameters=0.8, sentences=9),
     "prune": lambda model: prune(model, 1, sentences=9),
     "convert": lambda model: convert(model, size=8, sentences=9),
-    "fairseq": export.plain,
+    "fairseq": plain,
     "onnx": onnx.check,
 }
 
@@ -336,7 +336,7 @@ def test_prices_of_few_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_an_export_leaves_the_model(tmp_path: Path) -> None:
     model = model_of(tmp_path / "c.pt")
     model.cfg.common.user_dir = "mine"
-    export.write(model, tmp_path)
+    write_plain(model, tmp_path)
     assert model.cfg.common.user_dir == "mine"
 
 
@@ -429,7 +429,7 @@ def test_words_in_another_order(caplog: pytest.LogCaptureFixture) -> None:
     with refusing(str(folder), "languages"):
         open_model(folder / "checkpoint.pt", folder)
     languages = {"source_lang": "en", "target_lang": "de"}
-    stock = export.plain(open_model(folder / "checkpoint.pt", folder, **languages))
+    stock = plain(open_model(folder / "checkpoint.pt", folder, **languages))
     order = torch.arange(len(words))
     order[words.nspecial :] = order[words.nspecial :].flip(0)
     torch.manual_seed(1)
@@ -558,7 +558,7 @@ def test_layers_to_keep_of_a_checkpoint(tmp_path: Path) -> None:
     vars(state["cfg"]["model"]).update(dict.fromkeys(names, "1"))
     torch.save(state, path)
     model = open_model(path, toy_checkpoints.COPY)
-    exported = export.plain(model)
+    exported = plain(model)
     net_input = samples(model, "valid", 4)[0]["net_input"]
     expected = model.model(**net_input)[0]
     torch.testing.assert_close(exported.model.eval()(**net_input)[0], expected)
@@ -701,7 +701,7 @@ def test_a_plug_in_that_changes_more_than_heads(
     for change in (
         lambda: prune(model, 1, refit=False, sentences=9),
         lambda: shrink(model, heads=0.9, sentences=9),
-        lambda: export.plain(model),
+        lambda: plain(model),
     ):
         with refusing("c.pt", "`finish`"):
             change()

@@ -1,60 +1,37 @@
-"""The model to export: its form as fairseq's own model, its dictionaries, and checks of engines.
+"""A trained model in the form of fairseq's own model, with the same function.
 
-A model in fairseq's own form is exact if no head needs more than the d/H dimensions of a standard
-head: see :mod:`.standard_weights`.
+It is exact if no head needs more than the d/H dimensions of a standard head: see
+:mod:`.standard_weights`.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-import re
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from fairseq.models.transformer import TransformerModelBase
-from fairseq.tasks import TASK_REGISTRY, setup_task
-from fairseq.utils import split_paths
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
-from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from collab_common.errors import UserError
 from collab_lab.export.standard_weights import NotExactError, plain_weights
-from collab_lab.metrics.length_limit import LENGTH_LIMIT
-from collab_lab.trained.attentions import attentions, by_type, check_known, of_one_model
+from collab_lab.trained.attentions import attentions, check_known
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import FeedForward, feed_forwards
 from collab_lab.trained.from_options import build_from_options, load_weights
 from collab_lab.trained.rebuilt import finish_problems, function_problems, weights_of
-from data_prep import subwords
 from fairseq_collab.models.base import Family
 from fairseq_collab.models.families import LANGUAGE_MODEL
-from fairseq_collab.models.layers import is_copy
 from fairseq_collab.models.options import plain_options
 from fairseq_collab.models.variants import family_of
 
 _ELSE = "--format ct2 supports heads of any size"
-#: fairseq's task for one model of many languages.
-_MULTILINGUAL = "translation_multi_simple_epoch"
-#: The subword model of a data folder.
-SUBWORDS = subwords.MODEL
-#: Formats with one size of everything, for which zeros fill up smaller models.
-FILLED = ("fairseq", "hf")
-#: The weights of an engine's transformer by fairseq's names, and state that is none.
-_OF_ENGINES = re.compile(
-    r"(encoder|decoder)\.((embed_tokens|embed_positions)\.weight|version|"
-    r"embed_positions\._float_tensor|layers\.\d+\.(self|encoder)_attn\..+|(layernorm_embedding|"
-    r"layer_norm|layers\.\d+\.(fc[12]|(self_attn|encoder_attn|final)_layer_norm))\.(weight|bias))"
-    r"|decoder\.output_projection\.weight"
-)
 
 
 def inexact(trained: Trained, reason: str, todo: str | None = _ELSE) -> UserError:
@@ -71,7 +48,7 @@ def build(trained: Trained, options: Any, weights: Mapping[str, Tensor]) -> nn.M
     return model.eval()
 
 
-def write(trained: Trained, folder: Path) -> None:
+def write_plain(trained: Trained, folder: Path) -> None:
     """Write ``model.pt``, a checkpoint of fairseq's own model.
 
     It needs no ``--user-dir`` unless a plug-in defines the task (:func:`own_task`).
@@ -240,183 +217,3 @@ def stock_options(trained: Trained, family: Family) -> Any:
             raise inexact(trained, problem, None)
     values |= {"_name": arch, "max_target_positions": trained.model.decoder.max_target_positions}
     return OmegaConf.create(values)
-
-
-# ---- engines that translate ---------------------------------------------------------------------
-
-
-def check_engine(
-    trained: Trained, engine: str, activations: Collection[str], post_norm_only: bool = False
-) -> None:
-    """Raise UserError if options of the model ask for something that ``engine`` cannot compute.
-
-    Args:
-        activations: the activation functions that the engine supports, by fairseq's names.
-        post_norm_only: whether the engine only supports norms after each block.
-    """
-    check_source(trained)
-    todo = "--format fairseq supports it"
-    model = trained.model
-    if not isinstance(model, TransformerModelBase):
-        raise inexact(trained, f"a {type(model).__name__} does not translate", todo)
-    cfg = model.encoder.cfg
-    dims = (cfg.encoder.embed_dim, cfg.decoder.embed_dim)
-    pre_norm = cfg.encoder.normalize_before or cfg.decoder.normalize_before
-    without_cross = cfg.no_cross_attention or cfg.cross_self_attention
-    unsupported = {
-        "--no-cross-attention, --cross-self-attention": without_cross,
-        f"two sizes of encoder and decoder ({dims[0]} and {dims[1]})": dims[0] != dims[1],
-        "--no-token-positional-embeddings": cfg.no_token_positional_embeddings,
-        "--quant-noise-scalar": cfg.quant_noise.scalar,
-        f"--activation-fn {cfg.activation_fn}": str(cfg.activation_fn) not in activations,
-        "--encoder-normalize-before, --decoder-normalize-before": post_norm_only and pre_norm,
-        "--layernorm-embedding": post_norm_only and cfg.layernorm_embedding,
-    }
-    for feature, present in unsupported.items():
-        if present:
-            raise inexact(trained, f"{engine} does not support {feature}", todo)
-    check_function(trained)
-
-
-def check_all_read(model: nn.Module, engine: str) -> None:
-    """Raise UserError if the model has a weight that ``engine`` cannot use."""
-    check_known(model)
-    for name in model.state_dict():
-        if not (_OF_ENGINES.fullmatch(name) or of_one_model(name) or is_copy(name)):
-            raise UserError(f"no exact export: {engine} cannot use the weight {name}")
-
-
-def attending_heads(model: nn.Module) -> int:
-    """The number of heads of the last cross-attention, whose mean is fairseq's attention of a word.
-
-    It is 0 without cross-attention.
-    """
-    layers = by_type(model)["cross"]
-    return int(layers[-1].module.num_heads) if layers else 0
-
-
-def other_attention(trained: Trained, format_: str) -> str | None:
-    """Why the mean attention over heads differs from the model's in a format; None if it does not.
-
-    It is equal if the additional heads repeat each of the model's heads equally often.
-    """
-    own = attending_heads(trained.model)
-    if not own:
-        return "attention to words: none, as the last layer has no cross-attention"
-    if format_ in FILLED and (heads := stock_heads(trained, "decoder")) % own:
-        filled = f"the last layer has {own} heads, here filled up to {heads} by even attention"
-        return f"attention to words: flatter, in the same order ({filled}; ct2 keeps the mean)"
-    return None
-
-
-def longest_output(model: Any, source: int) -> int:
-    """The number of tokens of the longest translation, without ``</s>``.
-
-    Args:
-        source: number of tokens of the longest source in the batch, with ``</s>``.
-    """
-    by_source = LENGTH_LIMIT["max_len_a"] * source + LENGTH_LIMIT["max_len_b"]
-    return min(by_source, most_tokens(model))
-
-
-def most_tokens(model: Any) -> int:
-    """The most tokens of a translation that the model has positions for, without ``</s>``."""
-    return int(model.max_decoder_positions()) - 1
-
-
-class Vocabulary(NamedTuple):
-    """The languages of a translation model and their dictionaries.
-
-    Attributes:
-        subwords: the sentencepiece model of both languages, if the data folder has one.
-        source_tag, target_tag: the language symbols with which a multilingual model begins each
-            source and each translation.
-    """
-
-    source_lang: str
-    target_lang: str
-    source: Dictionary
-    target: Dictionary
-    subwords: Path | None = None
-    source_tag: str | None = None
-    target_tag: str | None = None
-
-
-def vocabulary(trained: Trained) -> Vocabulary:
-    """The dictionaries of a translation model, which its task read from the data folder."""
-    task, name = trained.task, trained.cfg.task._name
-    if name not in ("translation", _MULTILINGUAL):
-        problem = f"its task is {name!r}, not translation"
-        raise inexact(trained, problem, "--format fairseq without --check works")
-    folder = Path(split_paths(trained.cfg.task.data)[0])  # the first has the dictionaries
-    langs = ("", "")
-    if name != _MULTILINGUAL:
-        langs = (task.cfg.source_lang, task.cfg.target_lang)
-    sides = (task.source_dictionary, task.target_dictionary)
-    for words, lang in zip(sides, langs, strict=True):
-        # fairseq finds the last of equal words, engines another (``#fairseq:overwrite``).
-        if twice := [word for word, number in Counter(words.symbols).items() if number > 1]:
-            where = folder / f"dict.{lang}.txt" if lang else folder
-            raise UserError(f"has the symbol {twice[0]!r} twice: no exact export", where)
-    path = folder / SUBWORDS
-    found = path if path.is_file() and all(langs) else None
-    tags = language_tags(trained) if name == _MULTILINGUAL else (None, None)
-    return Vocabulary(*langs, *sides, found, *tags)
-
-
-def cut_tags(trained: Trained, reads_codes: bool = False) -> str | None:
-    """Text about tags of the source dictionary that no segmented line has; None without any.
-
-    Args:
-        reads_codes: whether the export splits lines by BPE codes, if the data folder has them.
-    """
-    if trained.is_language_model or trained.cfg.task._name != "translation":
-        return None
-    symbols = trained.task.source_dictionary.symbols
-    folder = Path(split_paths(trained.cfg.task.data)[0])
-    model, codes = folder / SUBWORDS, folder / subwords.CODES
-    if model.is_file():
-        # Maybe with bytes, which engines can join; only read if there are tags.
-        load = functools.cache(lambda: SentencePieceProcessor(model_file=str(model)))
-        return subwords.cut_tags(
-            symbols, lambda tag: list(load().encode(tag, out_type=str)), model.name
-        )
-    if reads_codes and codes.is_file():
-        return subwords.cut_tags(symbols, subwords.units_of(codes), codes.name)
-    return None
-
-
-def language_tags(trained: Trained) -> tuple[str | None, str | None]:
-    """The language symbols that begin sources and translations; None where there is none."""
-    options, manager = trained.task.args, trained.task.data_manager
-    if options.lang_tok_replacing_bos_eos:
-        problem = "its task has --lang-tok-replacing-bos-eos"
-        raise inexact(trained, problem, "--format fairseq without --check works")
-    source, target = options.source_lang, options.target_lang
-    if not (source and target):
-        return None, None
-    of_source, of_target = options.langtoks["main"]
-    sources, targets = trained.task.source_dictionary, trained.task.target_dictionary
-    return (
-        sources[manager.get_encoder_langtok(source, target, of_source)] if of_source else None,
-        targets[manager.get_decoder_langtok(target, of_target)] if of_target else None,
-    )
-
-
-def directions(trained: Trained) -> list[Trained]:
-    """Yield the model once for each pair of languages that it translates, with a task for the pair.
-
-    A model with one direction is yielded unchanged.
-    """
-    pairs = getattr(trained.cfg.task, "lang_pairs", None)
-    if not pairs or (trained.cfg.task.source_lang and trained.cfg.task.target_lang):
-        return [trained]
-    found = []
-    for pair in pairs:
-        options = copy.deepcopy(trained.cfg.task)
-        options.source_lang, options.target_lang = pair.split("-")
-        content = {**plain_options(trained.cfg), "task": options}
-        cfg = OmegaConf.create(content, flags={"allow_objects": True})
-        state = {**trained.state, "cfg": cfg}
-        found.append(replace(trained, state=state, task=setup_task(cfg.task)))
-    return found
