@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 #: The environment variable that chooses how linear maps are computed, see ``cpu_kernels``.
 MATMUL_ENV = "FAIRSEQ_COLLAB_MATMUL"
 PACKAGES = ("fairseq", "torch", "sacrebleu", "sentencepiece", "fairseq-collab")
+#: The folders of this project's code.
+CODE = ("collab_common", "collab_lab", "data_prep", "fairseq_collab", "fairseq_compat")
 
 
 def circumstances(cpu: bool, gpus: int = 1) -> dict[str, Any]:
@@ -43,18 +47,33 @@ def hardware(cpu: bool, gpus: int = 1) -> str:
     return f"{processor_name()}, {os.cpu_count()} cores, {number} a training"
 
 
-def commit(root: Path | None = None) -> str | None:
-    """Return the project's git commit, marked if files differ from it; None outside a clone.
+def commit(root: Path | None = None) -> str:
+    """Return the project's git commit; or what names the code where no commit does.
+
+    ``0123456789ab-dirty-01234567`` is a commit from which files differ, with a hash of the code.
+    Outside a clone, as in a ZIP, it is ``code-0123456789ab``.
 
     Args:
         root: folder of the clone; default: that of this file.
     """
     root = root or Path(__file__).resolve().parent.parent
     # An installed copy may lie in somebody else's repository.
-    if _git(root, "rev-parse", "--show-toplevel") != str(root):
-        return None
+    is_clone = _git(root, "rev-parse", "--show-toplevel") == str(root)
     # Without tags, which may be moved, and are no commits.
-    return _git(root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    describe = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    described = _git(root, *describe) if is_clone else None
+    if described is None:
+        return f"code-{hash_of_code(root)[:12]}"
+    is_dirty = described.endswith("-dirty")
+    return f"{described}-{hash_of_code(root)[:8]}" if is_dirty else described
+
+
+def hash_of_code(root: Path, more: Iterable[Path] = ()) -> str:
+    """Return a hash of the files of the packages in ``root``, as they are, and of more files."""
+    files = [file for name in CODE for file in root.glob(f"{name}/**/*.[cp]*")]
+    code = sorted(file for file in (*files, *more) if file.suffix in (".c", ".py"))
+    hashes = (hashlib.sha256(file.read_bytes()).hexdigest() for file in code)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _git(folder: Path, *command: str) -> str | None:

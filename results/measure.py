@@ -6,8 +6,9 @@
 
 Rows are data: see rows.py.  A row is measured again if this project's code has changed since (any
 file of its packages, with or without git), the checkpoint, the text, the number of calibration
-sentences, or the row itself.  Each row is written when it is measured, so that a program that is
-stopped goes on where it was.  Nothing is trained.
+sentences, or the row itself; or if it has seconds that another machine measured.  Each row is
+written when it is measured, so that a program that is stopped goes on where it was.  Nothing is
+trained.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from collab_lab.clock.engines import settings
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.fine_tuning import write_configuration
 from results.changes import CHANGES
-from results.measures import MEASURES, RANDOM
+from results.measures import MEASURES, RANDOM, SECONDS
 from results.records import ROOT, Content, File, digest, origin
 from results.rows import Call, Row, call, tables
 from results.seconds import in_new_process
@@ -70,11 +71,18 @@ def inputs_of(row: Row, work: Work) -> list[Any]:
     return [*inputs, work.sentences, work.block]
 
 
+def machine(row: Row, made: Content) -> Content:
+    """What seconds depend on: settings and the processor; nothing for a row without seconds."""
+    is_timed = row.change is None or any(call.name in SECONDS for call in row.measures)
+    return {**settings(), "hardware": made["hardware"]} if is_timed else {}
+
+
 def measure(file: File, row: Row, work: Work | None, made: Content, keep: Path | None) -> None:
     """Put a row into a file, if it is not there, or not made by this code of these inputs."""
     how = {} if work else settings()
     keys = {**({"model": work.name} if work else {}), **row.names}
-    made_from = digest(*(inputs_of(row, work) if work else [how]), *row[2:])
+    inputs = inputs_of(row, work) if work else []
+    made_from = digest(*inputs, machine(row, made), *row[2:])
     label = f"{file.path.stem}: {label_of(row, work)}"
     if file.is_made(row.part, keys, made_from) and not keep:
         return

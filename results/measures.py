@@ -255,6 +255,8 @@ MEASURES: dict[str, Callable[..., Any]] = {
         live_documents,
     )
 }  # fmt: skip
+#: Measures of trained models that are seconds, as all of :data:`RANDOM` are.
+SECONDS = {measure.__name__ for measure in (command, steps, forced, live_documents)}
 RANDOM: dict[str, Callable[..., Any]] = {
     measure.__name__: measure
     for measure in (decoding_steps, attention, bought, predicted_seconds, engines)

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from collab_common.files import read_json, sha256, updated, write_atomic
-from collab_common.provenance import circumstances
+from collab_common.provenance import circumstances, hash_of_code
 
 Content = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
-#: The folders of this project's code.
-CODE = ("collab_common", "collab_lab", "data_prep", "fairseq_collab", "fairseq_compat", "results")
 #: Modules of results that measure nothing here; of rows.py, each row counts by itself.
 NOT_CODE = (
     "data",
@@ -135,8 +133,7 @@ def _hash(file: Path, changed: int, size: int) -> str:
 
 @functools.cache
 def _code() -> str:
-    """A hash of the files of all packages of this project."""
-    files = sorted(path for name in CODE for path in ROOT.glob(f"{name}/**/*.[cp]*"))
-    not_code = {ROOT / "results" / f"{name}.py" for name in NOT_CODE}
-    code = [path for path in files if path.suffix in (".c", ".py") and path not in not_code]
-    return hashlib.sha256("".join(map(sha256, code)).encode()).hexdigest()
+    """A hash of the files of all packages of this project, and of programs that measure."""
+    results = ROOT / "results"
+    not_code = {results / f"{name}.py" for name in NOT_CODE}
+    return hash_of_code(ROOT, {*results.glob("**/*.py")} - not_code)

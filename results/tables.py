@@ -941,7 +941,7 @@ def runs_made() -> Rows:
 def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
     name = {True: "with updates", False: "without"}.get(run[label], run[label])
     commits = (run.get("trained_at_commit") or run.get("commit") or "-").split(", ")
-    commit = ", ".join(one[:7] + "-dirty" * one.endswith("-dirty") for one in commits)
+    commit = ", ".join(one[:7] + "-dirty" * ("-dirty" in one) for one in commits)
     machine = next((name for word, name in MACHINES.items() if word in run["hardware"]), "other")
     rule = run["checkpoint_rule"] or "not recorded"
     command = "kept" if run["command"] else "none"

@@ -84,6 +84,7 @@ def main(argv: Sequence[str]) -> int:
     from collab_lab.export import check
     from collab_lab.export.engine_support import FILLED, other_attention
     from collab_lab.export.plain import (
+        check_source,
         filled_blocks,
         is_rounded,
         own_task,
@@ -102,6 +103,9 @@ def main(argv: Sequence[str]) -> int:
             problem = "has no effect: the model does not round its KV cache"
             raise UserError(problem, "--no-cache-bits", "leave it out")
         trained = without_rounding(trained)
+    is_onnx = args.format == "onnx"
+    # Before its validation set is: what is wrong with the model says more.
+    import_module("collab_lab.export.onnx").check(trained) if is_onnx else check_source(trained)
     sources = []
     if args.check:
         if trained.is_language_model and args.format != "onnx":
@@ -111,7 +115,6 @@ def main(argv: Sequence[str]) -> int:
         number = -(-args.check // len(checked))
         # A missing set fails at once.
         sources = [(one, check.sources_to_check(one, number)) for one in checked]
-    is_onnx = args.format == "onnx"
     tags = cut_tags(trained, reads_codes=is_onnx) if args.format != "fairseq" else None
     with naming(args.checkpoint), whole_folder(args.out) as folder:
         if args.format == "fairseq":

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     model = options.model(args)
     from collab_lab import prices
     from collab_lab.statistics import stored
-    from collab_lab.trained.sentences import samples
+    from collab_lab.trained.sentences import only_folder, samples
     from fairseq_collab.attention.rounding import BITS
 
     valid = samples(model, "valid") if args.check else []
@@ -111,6 +111,8 @@ def main(argv: Sequence[str]) -> int:
         content |= checks(model, priced, valid, read)
         losses = ((c["change"], c["price"], c["measured"]) for c in content["checks"])
         content["warnings"] = options.loss_warnings(args, losses)
+    if (only := only_folder(model)) and args.subset == model.cfg.dataset.train_subset:
+        content["warnings"].append(f"of {args.subset}, only the part in {only} was read")
     asked = stored.sentences_asked_for(model, args.subset, args.sentences)
     stored.write(priced.statistics, priced.units, priced.model, args.out, asked)
     write_json(args.out / NUMBERS, content)

@@ -36,8 +36,8 @@ class Record:
         method: name of the run's row in a table.
         overrides: options that the sweep varied, or that ``score --set`` set.
         command, trained_at_commit: command and commit of the sweep that started the run; the commit
-            is marked ``-dirty`` if files differed from it, and followed by those of later resumes,
-            and None for a checkpoint that was given.
+            is marked if files differed from it (see :func:`~collab_common.provenance.commit`), and
+            followed by those of later resumes, and None for a checkpoint that was given.
         commit, versions, date: commit, versions and date of the scoring.
         data_sha256: hash of the data folder's manifest; None without one.
         reference: the untouched text, relative to the data folder.
@@ -148,7 +148,7 @@ class Record:
     train_threads: int | None = None
     train_jobs: int | None = None
 
-    commit: str | None
+    commit: str
     versions: dict[str, str]
     hardware: str
     date: str
@@ -185,7 +185,7 @@ class Started:
 
     overrides: dict[str, str]
     command: list[str] | None = None
-    commit: str | None = None
+    commit: str = "unknown"
     checkpoint: str | None = None
     inputs: dict[str, str] = field(default_factory=dict)
 

@@ -150,8 +150,7 @@ class Run:
         if former is None:
             files.write_json(self.started_file, asdict(started))
         elif former.commit != started.commit and not self.is_trained():
-            known = (former.commit or "unknown").split(", ")
-            commits = ", ".join(dict.fromkeys([*known, started.commit or "unknown"]))
+            commits = ", ".join(dict.fromkeys([*former.commit.split(", "), started.commit]))
             files.write_json(self.started_file, asdict(replace(former, commit=commits)))
         if not self.config_file.exists():
             files.write_atomic(self.config_file, yaml_of(config))

@@ -210,6 +210,9 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
     """
     pending = {run: job for run, job in runs.items() if not run.is_finished()}
     say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
+    others = {run.started().commit for run in runs if run not in pending} - {commit()}
+    if others:
+        say(f"finished runs were trained at other commits: {', '.join(sorted(others))}")
     scheduler = Scheduler(pending, jobs, command, visible_gpus())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
     try:

@@ -36,7 +36,7 @@ from omegaconf import OmegaConf
 from collab_common.files import write_atomic
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.left_out import plug_in_folder
-from collab_lab.trained.sentences import MAX_TOKENS, batched
+from collab_lab.trained.sentences import MAX_TOKENS, batched, only_folder
 from fairseq_collab.models.base import Family, HeadModel
 from fairseq_collab.models.options import plain_options, preset
 from fairseq_collab.models.variants import family_of
@@ -205,9 +205,12 @@ def fine_tuning_lines(original: Trained, result: Trained, checkpoint: Path) -> l
         updates = PASSES * updates_per_pass(original)
     except FileNotFoundError:  # fairseq's, of a set
         return [f"{original.cfg.task.data} has no training set to fine-tune on"]
+    passes = f"about {PASSES} passes"
+    if only := only_folder(original):
+        passes += f" over the part in {only}: give more --max-update and --total-num-update"
     return [
         *lines_of_plug_in(result),
-        f"to fine-tune {checkpoint} (about {PASSES} passes, at the rate of its training):",
+        f"to fine-tune {checkpoint} ({passes}, at the rate of its training):",
         command(result, checkpoint, checkpoint.with_suffix(""), updates),
         f"to train {original.path} as long, which is what to compare the result with:",
         command(original, original.path, original_folder(checkpoint), updates),

@@ -87,14 +87,24 @@ def load_all(trained: Trained, subset: str) -> None:
     task.load_dataset(subset, combine=True)
     if len(folders) == 1 or subset != trained.cfg.dataset.train_subset:
         return
-    if not isinstance(task, TranslationTask | LanguageModelingTask):
-        say(f"warning: of {subset}, only the part in {folders[0]} is read, not {folders[1:]}")
+    if only := only_folder(trained):
+        say(f"warning: of {subset}, only the part in {only} is read, not {folders[1:]}")
         return
     shards = [task.datasets[subset]]
     for epoch in range(2, len(folders) + 1):
         task.load_dataset(subset, epoch=epoch, combine=True)
         shards.append(task.datasets[subset])
     task.datasets[subset] = ConcatDataset(shards)
+
+
+def only_folder(trained: Trained) -> str | None:
+    """The only one of several data folders whose training set is read; None if all of it is.
+
+    Other tasks than fairseq's for translation and language models have a rule of their own.
+    """
+    first, *more = utils.split_paths(str(trained.cfg.task.data))
+    is_known = isinstance(trained.task, TranslationTask | LanguageModelingTask)
+    return str(first) if more and not is_known else None
 
 
 def batches(

@@ -360,6 +360,20 @@ def test_a_task_of_a_plug_in_stays_and_is_said(
         fails(toy_task.NAME, path, f"--format={engine_}", "--out", tmp_path / engine_)
 
 
+@pytest.mark.parametrize("format_", ["fairseq", "hf", "ct2", "onnx"])
+def test_what_is_wrong_with_the_model_comes_first(format_: str, tmp_path: Path) -> None:
+    """An mBART's task is no reason to try the format that does not know the model either."""
+    options = dict.fromkeys(
+        ("encoder_learned_pos", "decoder_learned_pos", "layernorm_embedding"), True
+    )
+    state = toy_checkpoints.made("mbart_base", **options)
+    state["cfg"]["task"]["_name"] = toy_task.NAME
+    torch.save(state, path := tmp_path / "c.pt")
+    with refusing(str(path), "BARTModel") as error:
+        run(path, toy_checkpoints.COPY, f"--format={format_}", "--check", "--out", tmp_path / "out")
+    assert "--format" not in str(error.value)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_precision_that_does_not_stay_is_said(
     dtype: torch.dtype, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -309,7 +309,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
     one = Row("rows", {"name": "x"}, call("itself"), (call("losses"),))
     monkeypatch.setattr(measure, "tables", lambda tiny=False: {"shrink": [one]})
     monkeypatch.setattr(measure, "found", found)
-    monkeypatch.setattr(provenance, "commit", lambda root=None: None)
+    monkeypatch.setattr(provenance, "_git", lambda *_: None)
     return measured
 
 
@@ -341,7 +341,26 @@ def test_rows_of_other_code_inputs_or_data_are_measured_again(
     (row,) = content(tmp_path / "shrink.json")["rows"]
     assert row["model"] == "toy"
     assert {*row} >= ORIGIN
-    assert row["commit"] is None
+    assert row["commit"].startswith("code-")
+
+
+@pytest.mark.parametrize(
+    ("name", "of"), [("losses", "itself"), ("steps", "itself"), ("bought", None)]
+)
+def test_seconds_of_another_machine_are_measured_again(
+    name: str, of: str | None, tmp_path: Path, measures: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses are not."""
+    checkpoint = toy_checkpoints.write(tmp_path / "toy.pt", **SHALLOW)
+    row = Row("rows", {"name": "x"}, of and call(of), (call(name),))
+    monkeypatch.setattr(measure, "tables", lambda tiny=False: {"shrink": [row]})
+    for number in (1, 1):
+        measure.main(words(tmp_path, checkpoint))
+        assert len(measures) == number
+    monkeypatch.setattr(provenance, "processor_name", lambda: "another")
+    measure.main(words(tmp_path, checkpoint))
+    assert len(measures) == (1 if name == "losses" else 2)
+    assert len(content(tmp_path / "shrink.json")["rows"]) == 1
 
 
 def test_some_rows(tmp_path: Path, measures: list[Row]) -> None:

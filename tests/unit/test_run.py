@@ -87,16 +87,14 @@ def test_a_training_that_resumes_at_another_commit_has_both(run: Run) -> None:
     assert run.started().command == ["sweep"]
 
 
-def test_a_training_that_resumes_without_git_says_so(run: Run) -> None:
-    """In a copy whose commit nobody knows."""
-    config = OmegaConf.create({"task": {"data": "data"}})
-    for commit in (None, None, "a1", None):
-        run.start(Started({}, ["sweep"], commit), config)
-        assert run.started().commit in (None, "unknown, a1")
-    run.started_file.unlink()
-    for commit in ("a1", None):
-        run.start(Started({}, ["sweep"], commit), config)
-    assert run.started().commit == "a1, unknown"
+@pytest.mark.parametrize("commit", ["a1", None])
+def test_finished_runs_of_another_commit_are_said(
+    commit: str | None, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.start(Started({}, ["sweep"], commit or provenance.commit()), run.config())
+    run.finish(some_record())
+    assert scheduler.run_all({run: JOB}, 1, ["sweep"]) == 0
+    assert ("other commits: a1" in capsys.readouterr().out) == bool(commit)
 
 
 def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
@@ -107,9 +105,28 @@ def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1")
     for words in (["init"], ["add", "."], ["commit", "-m", "one"], ["tag", "-a", "v1", "-m", "v1"]):
         git(*words)
-    assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit(tmp_path) or "")
+    assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit(tmp_path))
     (tmp_path / "file").write_text("2")
-    assert (provenance.commit(tmp_path) or "").endswith("-dirty")
+    dirty = provenance.commit(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{12}-dirty-[0-9a-f]{8}", dirty)
+    (tmp_path / "file").write_text("3")
+    assert provenance.commit(tmp_path) == dirty, "no code"
+    (tmp_path / "collab_lab").mkdir()
+    for content in ("1", "2"):
+        (tmp_path / "collab_lab" / "a.py").write_text(content)
+        assert provenance.commit(tmp_path) != dirty
+        dirty = provenance.commit(tmp_path)
+
+
+def test_code_without_git_is_named_by_its_content(tmp_path: Path) -> None:
+    """As in a ZIP: other code in the same folder has another name."""
+    (tmp_path / "fairseq_collab" / "attention").mkdir(parents=True)
+    names = []
+    for content in ("1", "2", "1"):
+        (tmp_path / "fairseq_collab" / "attention" / "a.py").write_text(content)
+        names.append(provenance.commit(tmp_path))
+    assert re.fullmatch(r"code-[0-9a-f]{12}", names[0])
+    assert names[0] == names[2] != names[1]
 
 
 def test_a_file_system_without_locks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,9 +692,9 @@ def test_no_commit_of_a_repository_that_we_are_installed_in(
     for folder, known in (("collab_common", True), ("env/collab_common", False)):
         (tmp_path / folder).mkdir(parents=True)
         monkeypatch.setattr(provenance, "__file__", str(tmp_path / folder / "provenance.py"))
-        assert (provenance.commit() is not None) == known
+        assert provenance.commit().startswith("code-") != known
     monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))  # as hooks of git have it
-    assert provenance.commit() is None
+    assert provenance.commit().startswith("code-")
 
 
 @pytest.mark.parametrize("content", [b"a: [1", b"- 1"])

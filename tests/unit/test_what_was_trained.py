@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 from refusals import refusing
+from toy_checkpoints import COPY
 
 from collab_lab import open_model, prices, shrink, translate, validation_loss
 from collab_lab.cli.main import main
@@ -26,7 +28,7 @@ from collab_lab.runs.scheduler import summary
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.moments import collect_all
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.sentences import dataset_of, load_all, samples, sentences_of
+from collab_lab.trained.sentences import dataset_of, samples, sentences_of
 
 PREFIX = 2
 
@@ -47,7 +49,7 @@ def trained_without_prefix(folder: Path, number: int = PREFIX) -> Trained:
     state = torch.load(toy_checkpoints.write(folder / "whole.pt"), weights_only=False)
     state["cfg"]["criterion"] = without_prefix(number)
     torch.save(state, folder / "prefix.pt")
-    return open_model(folder / "prefix.pt", toy_checkpoints.COPY)
+    return open_model(folder / "prefix.pt", COPY)
 
 
 # ---- what a criterion leaves out -----------------------------------------------------------------
@@ -65,7 +67,7 @@ def test_targets_that_the_criterion_leaves_out(tmp_path: Path) -> None:
         assert not predicted(model.model.decoder, batch)[:, :PREFIX].any()
     found = validation_loss(model)
     assert found == pytest.approx(nats / counted / math.log(2), rel=1e-5)
-    whole = open_model(tmp_path / "whole.pt", toy_checkpoints.COPY)
+    whole = open_model(tmp_path / "whole.pt", COPY)
     assert found != pytest.approx(validation_loss(whole), rel=1e-3)
     record = losses(model, Run(tmp_path))
     assert record["valid_nats"] == pytest.approx(nats / counted, rel=1e-4)
@@ -77,7 +79,7 @@ def test_a_loss_is_per_token_whatever_a_training_divides_by(tmp_path: Path) -> N
     state = torch.load(toy_checkpoints.write(tmp_path / "whole.pt"), weights_only=False)
     state["cfg"]["criterion"] = without_prefix(0) | {"sentence_avg": True}
     torch.save(state, tmp_path / "by_sentence.pt")
-    model = open_model(tmp_path / "by_sentence.pt", toy_checkpoints.COPY)
+    model = open_model(tmp_path / "by_sentence.pt", COPY)
     found = validate(model)
     assert found["valid_loss"] == pytest.approx(found["valid_nll_loss"], rel=1e-5)
     assert found["valid_loss"] == pytest.approx(validation_loss(model), rel=1e-5)
@@ -99,7 +101,7 @@ def test_statistics_without_these_targets(tmp_path: Path) -> None:
     small = shrink(model, heads=0.9, sentences=20).model
     assert small.ignored_prefix == PREFIX
     small.save(tmp_path / "small.pt")
-    assert open_model(tmp_path / "small.pt", toy_checkpoints.COPY).ignored_prefix == PREFIX
+    assert open_model(tmp_path / "small.pt", COPY).ignored_prefix == PREFIX
 
 
 def test_what_is_not_measured_is_said(
@@ -190,7 +192,7 @@ def test_a_language_that_the_task_gives_is_not_made_up(tmp_path: Path) -> None:
 
 def with_second_part(folder: Path) -> Path:
     """A data folder whose test set is a second part of its training set."""
-    shutil.copytree(toy_checkpoints.COPY, folder)
+    shutil.copytree(COPY, folder)
     for path in folder.glob("test.*"):
         shutil.copy(path, path.with_name(path.name.replace("test.", "train1.")))
     return folder
@@ -204,7 +206,7 @@ def targets(model: Trained, subset: str = "train") -> list[Any]:
 
 def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
     """``train1`` next to ``train``, and further folders; a validation set is that of the first."""
-    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), COPY
     alone = open_model(path, copy)
     first, second = targets(alone), targets(alone, "test")
     parts = open_model(path, with_second_part(tmp_path / "parts"))
@@ -226,7 +228,7 @@ def test_the_training_set_is_all_that_was_trained(tmp_path: Path) -> None:
 
 def test_folders_whose_numbers_mean_other_words(tmp_path: Path) -> None:
     """fairseq reads them by the words of the first; how often words occur does not matter."""
-    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), COPY
     shard = shutil.copytree(copy, tmp_path / "shard")
     dictionary = shard / "dict.en.txt"
     words = [line.split()[0] for line in dictionary.read_text().splitlines()]
@@ -283,7 +285,7 @@ def test_sides_of_unequal_numbers(tmp_path: Path) -> None:
 
 
 def test_a_source_alone_is_translated_but_has_no_loss(tmp_path: Path) -> None:
-    data = shutil.copytree(toy_checkpoints.COPY, tmp_path / "data")
+    data = shutil.copytree(COPY, tmp_path / "data")
     for path in data.glob("valid.en-de.de.*"):
         path.unlink()
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
@@ -293,7 +295,7 @@ def test_a_source_alone_is_translated_but_has_no_loss(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_language_models_text_without_its_index(tmp_path: Path) -> None:
-    data = shutil.copytree(toy_checkpoints.COPY, tmp_path / "data")
+    data = shutil.copytree(COPY, tmp_path / "data")
     for name in ("train.idx", "train.bin", "train1.bin"):
         shutil.copy(data / f"train.en-de.de.{name[-3:]}", data / name)
     model = open_model(toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm"), data)
@@ -301,13 +303,22 @@ def test_a_part_of_a_language_models_text_without_its_index(tmp_path: Path) -> N
         dataset_of(model, "train")
 
 
-def test_folders_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its rule for several folders is not known: a line says which one is read."""
-    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), toy_checkpoints.COPY
-    model = open_model(path, f"{copy}:{copy}")
-    task = SimpleNamespace(datasets={}, cfg=model.task.cfg, load_dataset=lambda *_, **__: None)
-    load_all(replace(model, task=task), "train")
-    assert str(copy) in capsys.readouterr().err
+def test_folders_of_another_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rule for several folders is not known: lines and files say which one is read."""
+    path, copy = toy_checkpoints.write(tmp_path / "c.pt"), shutil.copytree(COPY, tmp_path / "d")
+    monkeypatch.setattr("collab_lab.trained.sentences.TranslationTask", LanguageModelingTask)
+    words = [str(path), f"{copy}:{COPY}", "--sentences=9", "--cpu"]
+    assert main(["prices", *words, f"--out={tmp_path / 'prices'}"]) == 0
+    said = capsys.readouterr()
+    assert f"only the part in {copy} is read" in said.err
+    (warning,) = json.loads((tmp_path / "prices" / "prices.json").read_text())["warnings"]
+    assert warning in said.out
+    assert str(copy) in warning
+    main(["shrink", *words, "--heads=0.5", f"--out={tmp_path / 's.pt'}"])
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("to fine-tune")]
+    assert f"passes over the part in {copy}" in line
 
 
 def test_another_set_than_the_trainings_is_said(
@@ -316,7 +327,7 @@ def test_another_set_than_the_trainings_is_said(
     """A training on `clean`, in a folder that also has `train`."""
     path = toy_checkpoints.write(tmp_path / "c.pt")
     for subset, said in (("train", 0), ("clean", 1)):
-        model = open_model(path, toy_checkpoints.COPY)
+        model = open_model(path, COPY)
         model.cfg.dataset.train_subset = subset
         prices(model, sentences=10)
         assert capsys.readouterr().err.count("trained on 'clean'") == said
@@ -325,7 +336,7 @@ def test_another_set_than_the_trainings_is_said(
 def test_parts_of_a_language_models_text(tmp_path: Path) -> None:
     path = toy_checkpoints.write(tmp_path / "c.pt", "transformer_lm")
     data = tmp_path / "data"
-    shutil.copytree(toy_checkpoints.COPY, data)
+    shutil.copytree(COPY, data)
     for kind in ("bin", "idx"):
         for name in ("train", "train1"):
             shutil.copy(data / f"train.en-de.de.{kind}", data / f"{name}.{kind}")
@@ -346,5 +357,5 @@ def test_sentences_that_are_too_long_are_said(
 ) -> None:
     """The loss is of the others only."""
     path = toy_checkpoints.write(tmp_path / "c.pt", max_target_positions=6)
-    validation_loss(open_model(path, toy_checkpoints.COPY))
+    validation_loss(open_model(path, COPY))
     assert "sentences of valid are longer than the model's positions" in capsys.readouterr().err
