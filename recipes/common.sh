@@ -78,6 +78,17 @@ enter() {
         fairseq-collab data multi30k --vocab-size 4000 ${FROM:+--from "$FROM"} --out "$data"
 }
 
+# made_of NAME FILE...: end the recipe if OUT holds what it made of other files of this name.
+made_of() {
+    local sum one file=$OUT/made_of_$1.txt
+    for one in "${@:2}"; do [ -e "$one" ] || reject "$1: there is no $one"; done
+    mkdir -p "$OUT"
+    sum=$(cat "${@:2}" | cksum)
+    [ ! -e "$file" ] || [ "$(cat "$file")" = "$sum" ] ||
+        reject "$OUT holds what was made of another $1; give another OUT"
+    echo "$sum" > "$file"
+}
+
 failed=0   # exit status of the recipe: 1 after a failure
 
 # COMMAND || note $?: after a failure the recipe continues; an interruption ends it.

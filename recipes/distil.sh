@@ -50,6 +50,9 @@ PY
 for side in "$source_lang" "$target_lang"; do
     [ -e "$TEXT/train.$side" ] || reject "TEXT: there is no $TEXT/train.$side"
 done
+made_of MODEL "$MODEL"
+made_of TEXT "$TEXT"/*."$source_lang" "$TEXT"/*."$target_lang"
+made_of CUT <(echo "${CUT:-}")
 
 echo "== 1 translate the training text"
 parts=$OUT/parts

@@ -26,6 +26,7 @@ SEED=${SEED:-1}
 [ -n "${MODEL:-}" ] || reject "give MODEL=FILE, the model to convert (see --help)"
 
 enter "$@"
+made_of MODEL "$MODEL"
 
 # measure METHOD MODEL NAME: the run OUT/runs/NAME of a model
 measure() {

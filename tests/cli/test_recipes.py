@@ -252,6 +252,11 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     run_recipe("distil", **settings)
     assert (out / "parts" / "target-00000").read_text().splitlines() == translated
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.pt")} == untouched
+    other_text = shutil.copytree(data.parent / "text", tmp_path / "text")
+    (other_text / "train.de").write_text("Anders.\n" * len(translated))
+    other = {"MODEL": next(out.glob("text/*/average.pt")), "CUT": "--heads 0.8", "TEXT": other_text}
+    for name, value in other.items():  # a folder is of one model, one text, one cut
+        run_recipe("distil", **{**settings, name: str(value)}, status=2)
     file, few = tmp_path / "distil.json", tmp_path / "few"
     for part, method in (("measured", "whole"), ("text", "narrow-again-text")):
         [run] = [run for run in runs_under(out / part) if run.record().method == method]
@@ -530,7 +535,7 @@ def test_conversions_need_a_standard_model(tmp_path: Path) -> None:
         ("grouped_heads", ""),
         ("head_pruning PENALTIES=0,1", "gated/gate_penalty-1_seed-7/score.json"),
         ("head_size_table", ""),
-        ("reparametrize MODEL=model.pt", ""),
+        (f"reparametrize MODEL={__file__}", ""),
         ("papers iwslt14 de-en grouped_pruned GPUS=0", ""),
         ("papers iwslt14 de-en gated GPUS=0", ""),
     ],
