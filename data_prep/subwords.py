@@ -221,7 +221,7 @@ def by_sentence(segment: Callable[[str], list[str]]) -> Callable[[str], list[str
 def cut_tags(symbols: Iterable[str], segment: Callable[[str], list[str]], model: str) -> str | None:
     """Text about tags of a dictionary that are no subwords; None if there are none.
 
-    They were put before the subwords of each line, so that no segmented text has them.
+    They were put before the subwords of each line of a side, so that no segmented text has them.
 
     Args:
         symbols: words of the dictionary
@@ -234,8 +234,9 @@ def cut_tags(symbols: Iterable[str], segment: Callable[[str], list[str]], model:
     named = ", ".join(cut[:3]) + (", ..." if len(cut) > 3 else "")
     return (
         f"the dictionary has tags ({named}) that {model} cuts into subwords, so that lines of text "
-        "have none: put them before the subwords, as in the training, and give the lines to "
-        "fairseq's own commands or to CTranslate2"
+        "have none: give a tag as the training did, before the subwords of a source (to fairseq's "
+        "own commands or CTranslate2), or as the beginning of a translation (fairseq-generate "
+        "--prefix-size, CTranslate2's target_prefix)"
     )
 
 

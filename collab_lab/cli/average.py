@@ -51,4 +51,9 @@ def main(argv: Sequence[str]) -> int:
     average_checkpoints(paths, args.out, ema=args.ema)
     what = "the moving averages of" if args.ema else "the mean of"
     print(f"{args.out}: {what} {', '.join(map(str, paths))}, in single precision")
+    if args.ema:  # fairseq's script copies all but the weights from its first file
+        print(
+            "if another program averaged such a file, its moving averages are those of one of the "
+            "checkpoints, not of their mean: then give the checkpoints themselves"
+        )
     return 0

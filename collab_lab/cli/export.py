@@ -126,7 +126,10 @@ def main(argv: Sequence[str]) -> int:
     print(f"{args.out}: {args.checkpoint} for {args.format}")
     if not HALF.isdisjoint(trained.precisions.values()):
         print("the checkpoint's weights of half precision are written in single precision")
-    say_if_unlearnt(trained, "an engine makes up the beginning, unless that is given")
+    say_if_unlearnt(
+        trained,
+        "an engine makes up the beginning, unless that is given (CTranslate2: target_prefix)",
+    )
     if args.format == "fairseq" and (task := own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if tags:

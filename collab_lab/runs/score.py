@@ -156,6 +156,7 @@ def translation(run: Run, config: DictConfig, trained: Trained, subset: str) -> 
     marked = subword_marks(trained.task.target_dictionary.symbols)
     subwords = config.common_eval.post_process or marked
     check_dropout(trained.model, generation)
+    check_number(trained, data_folder(config) / "raw" / f"{subset}.{task.target_lang}")
     say_if_unlearnt(trained, MADE_UP, trained.made_up)
     trained.model.prepare_for_inference_(config)
     utils.set_torch_seed(config.common.seed)  # of sampling, if that is asked for
@@ -193,6 +194,17 @@ def check_dropout(model: torch.nn.Module, generation: Mapping[str, Any]) -> None
         problem = f"no dropout of the model is in {', '.join(sorted(unknown))}"
         todo = f"name some of {', '.join(sorted(names))}"
         raise UserError(problem, "generation.retain_dropout_modules", todo)
+
+
+def check_number(trained: Trained, reference: Path) -> None:
+    """Raise UserError unless the reference has a line for each sentence of its set in binary form.
+
+    A line that differs from its sentence is only found after the translation.
+    """
+    lines, sentences = len(read_lines(reference)), len(dataset_of(trained, reference.stem))
+    if lines != sentences:
+        problem = f"has {lines} lines, and the set in binary form {sentences} sentences"
+        raise UserError(problem, reference, "prepare the data again")
 
 
 def chosen_options(generation: Mapping[str, Any]) -> Facts:

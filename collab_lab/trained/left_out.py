@@ -32,8 +32,8 @@ def say_if_left_out(state: Mapping[str, Any], path: str | Path) -> bool:
     has_averages = moving_averages(state) is not None
     if has_averages:
         say(
-            f"warning: {path} holds moving averages of its weights (--store-ema), which are left "
-            "out; to use them instead of the weights, run `fairseq-collab average --ema`"
+            f"warning: {path} holds moving averages (--store-ema), which are left out; to use them "
+            "instead of the weights, run `fairseq-collab average --ema` on what the training saved"
         )
     return has_averages
 

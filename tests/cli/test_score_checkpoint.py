@@ -91,6 +91,18 @@ def test_another_checkpoint_or_choice_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_reference_of_another_length_is_refused(
+    trained: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is translated."""
+    data = shutil.copytree(corpus, tmp_path / "data")
+    lines = read_lines(data / "raw" / "test.de")
+    (data / "raw" / "test.de").write_text("\n".join(lines[:-1]) + "\n")
+    score(trained, data, run := tmp_path / "new", *SAID)
+    assert re.search(rf"raw/test.de: has {len(lines) - 1} lines", capsys.readouterr().err)
+    assert not (run / "translations.txt").exists()
+
+
 def test_perplexities_of_a_language_model(
     ordinary_lm: Path, monolingual: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_moving_averages_in_place_of_the_weights(
     said = capsys.readouterr()
     assert "--ema" not in said.err
     assert f"the moving averages of {paths[0]}, in single precision" in said.out
+    assert said.out.count("another program averaged") == 2
     without = str(toy_checkpoints.write(tmp_path / "without.pt"))
     for of in (paths[:1], paths, [without, *paths]):  # once, wherever they are
         average_checkpoints(of, out)
