@@ -31,7 +31,7 @@ from collab_lab.export.engine_support import (
     most_tokens,
 )
 from collab_lab.export.plain import inexact, plain
-from collab_lab.export.vocabulary import Vocabulary, vocabulary
+from collab_lab.export.vocabulary import SUBWORDS, Vocabulary, vocabulary
 from collab_lab.metrics.generate import BEAM
 from collab_lab.metrics.length_limit import LENGTH_LIMIT
 from collab_lab.trained.checkpoint import Trained
@@ -65,7 +65,11 @@ def export(trained: Trained, folder: Path) -> None:
         f"before save_pretrained, say after fine-tuning: {SAVE_ALL}; without it, transformers "
         "leaves fairseq's positions out and loads Marian's in their place: other translations"
     )
-    if words.subwords is not None:
+    if words.subwords is None:
+        print(
+            f"no tokeniser: the data folder has no {SUBWORDS}; give the model indices of subwords"
+        )
+    else:
         print("texts that begin with >>...<<: MarianTokenizer takes that for a language, as <unk>")
 
 

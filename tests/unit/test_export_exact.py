@@ -429,7 +429,9 @@ def test_check_tries_a_save(
 ) -> None:
     options = [str(edited(tmp_path / "c.pt")), str(data), "--format=hf", "--check=2", "--out"]
     assert export.main([*options, str(tmp_path / "a")]) == 0
-    assert capsys.readouterr().out.count(hf.SAVE_ALL) == 2  # of the export, and of the check
+    said = capsys.readouterr().out
+    assert said.count(hf.SAVE_ALL) == 2  # of the export, and of the check
+    assert "no tokeniser" in said
     monkeypatch.setattr(hf, "save_all", hf.MarianMTModel.save_pretrained)
     assert export.main([*options, str(tmp_path / "b")]) == 1
 
