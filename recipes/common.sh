@@ -39,6 +39,19 @@ activate() {
     source "${VENV:-.venv}/bin/activate"
 }
 
+# own_environment: enters the environment, if need be; ends the recipe if that has other code than this copy.
+own_environment() {
+    local root name
+    command -v fairseq-collab > /dev/null || activate
+    # Without the current folder, which commands do not import from.
+    root=$(python -c 'import sys; sys.path = [one for one in sys.path if one]
+import collab_common; print(collab_common.__path__[0])')
+    for name in collab_common collab_lab data_prep fairseq_collab fairseq_compat; do
+        diff -qr -x __pycache__ -x '*.so' "${root%/*}/$name" "$name" > /dev/null ||
+            reject "the environment has other code than $PWD, that of ${root%/*}: pip install -e . here, or leave it"
+    done
+}
+
 # What every training of ours has in its environment.
 set_variables() {
     export PYTHONWARNINGS=ignore   # deprecations inside fairseq, which no reader can fix
@@ -70,7 +83,7 @@ find_device() {
 # given. These recipes take variables and no arguments.
 enter() {
     [ $# -eq 0 ] || reject "unknown argument '$1' (see --help)"
-    command -v fairseq-collab > /dev/null || activate
+    own_environment
     set_variables
     find_device
     data=${DATA:-data/multi30k}

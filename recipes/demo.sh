@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 say() { printf '\n== %s\n' "$*"; }
 
-command -v fairseq-collab > /dev/null || activate
+own_environment
 set_variables
 
 say "Data"

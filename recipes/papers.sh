@@ -101,7 +101,7 @@ if [ -n "${DRY_RUN:-}" ]; then
     fairseq-collab() { show fairseq-collab "$@"; }
     mkdir() { show mkdir "$@"; }
 else
-    command -v fairseq-collab > /dev/null || activate
+    own_environment
     set_variables
     if [ "$GPUS" != 0 ]; then   # now, not after hours of text
         found=$(python -c "import torch; print(torch.cuda.device_count())")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shutil import ignore_patterns
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from parsers import parser_of
 
 from collab_common.errors import UserError
 from collab_common.files import read_json
+from collab_common.provenance import CODE
 from collab_lab.cli.main import main
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, flat, runs_under
@@ -518,6 +520,21 @@ def test_settings_that_are_rejected(asked: str, place: str, tmp_path: Path) -> N
     assert (rejected.status, rejected.commands) == (2, [])
     (line,) = rejected.errors.splitlines()
     assert place in line
+
+
+def test_code_of_another_copy_is_refused(tmp_path: Path) -> None:
+    """A second copy in the environment of the first: recipes, and programs of results."""
+    for folder in ("recipes", "results", *CODE):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignore_patterns("*.json"))
+    changed = tmp_path / "collab_lab" / "__init__.py"
+    changed.write_text(changed.read_text() + "\n")
+    for command in (["bash", "recipes/demo.sh"], [sys.executable, "results/pages.py"]):
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=environment()
+        )
+        assert done.returncode
+        assert str(REPOSITORY) in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_conversions_need_a_standard_model(tmp_path: Path) -> None:
