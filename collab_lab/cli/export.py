@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     options.check_out(args)
     options.import_models(args)
     from collab_lab.export import check
-    from collab_lab.export.engine_support import FILLED, other_attention
+    from collab_lab.export.engine_support import FILLED, most_source_tokens, other_attention
     from collab_lab.export.plain import (
         check_source,
         filled_blocks,
@@ -130,6 +130,12 @@ def main(argv: Sequence[str]) -> int:
         trained,
         "an engine makes up the beginning, unless that is given (CTranslate2: target_prefix)",
     )
+    if args.format != "fairseq" and (most := most_source_tokens(trained)):
+        how = {"ct2": "the call above does, too", "onnx": "translate.py leaves such lines out"}
+        print(
+            f"trained with --truncate-source, which cuts sources to {most} subwords with </s>: "
+            + how.get(args.format, f"cut them (tokeniser: truncation=True, max_length={most})")
+        )
     if args.format == "fairseq" and (task := own_task(trained)):
         print(f"its task is a plug-in's: give fairseq-generate --user-dir and --task {task}")
     if tags:

@@ -37,6 +37,7 @@ from collab_lab.export.engine_support import (
     check_all_read,
     check_engine,
     longest_output,
+    most_source_tokens,
     most_tokens,
 )
 from collab_lab.export.plain import filled_block, inexact
@@ -81,7 +82,7 @@ def export(trained: Trained, folder: Path) -> None:
         print(f"{line} {in_ct2:,}")
     how = "tokens without </s>, except that an empty line stays empty"
     like = "nearly as" if words.target_tag else "as"
-    print(f"translate {like} fairseq does, {how}: {call(trained.model, words)}")
+    print(f"translate {like} fairseq does, {how}: {call(trained, words)}")
     if words.target_tag or words.source_tag:
         direction = directions(trained)[0].cfg.task
         begins = "; a translation begins with that of its target_prefix" if words.target_tag else ""
@@ -199,8 +200,12 @@ def search_options(model: Any, source: int) -> dict[str, Any]:
     }
 
 
-def call(model: Any, words: Vocabulary) -> str:
-    """A line of Python for the user: ``translate_batch`` with :func:`search_options`."""
+def call(trained: Trained, words: Vocabulary) -> str:
+    """A line of Python for the user: ``translate_batch`` with :func:`search_options`.
+
+    It cuts sources as the training did with ``--truncate-source``.
+    """
+    model = trained.model
     per_token, added = (
         LENGTH_LIMIT["max_len_a"],
         1 if words.source_tag is None else 2,
@@ -210,6 +215,7 @@ def call(model: Any, words: Vocabulary) -> str:
     )
     texts = {name: repr(value) for name, value in search_options(model, 0).items()}
     texts["max_decoding_length"] = f"min({by_source}, {most_tokens(model)})"
+    texts["max_input_length"] = str(most_source_tokens(trained))
     sources = "tokens"
     if words.source_tag is not None:
         sources = f"[[{words.source_tag!r}, *line] for line in tokens]"

@@ -104,3 +104,10 @@ def longest_output(model: Any, source: int) -> int:
 def most_tokens(model: Any) -> int:
     """The most tokens of a translation that the model has positions for, without ``</s>``."""
     return int(model.max_decoder_positions()) - 1
+
+
+def most_source_tokens(trained: Trained) -> int:
+    """How many tokens, with ``</s>``, ``--truncate-source`` leaves of a source; 0 without it."""
+    task: Any = trained.cfg.task
+    cuts = getattr(task, "truncate_source", False) and not trained.is_language_model
+    return int(task.max_source_positions) if cuts else 0

@@ -34,6 +34,7 @@ from fairseq_collab.models.variants import VARIANTS
 #: Options that change what is measured, besides those of the search (the section ``generation``).
 ACTING = (
     "dataset.gen_subset", "dataset.max_tokens_valid", "common.seed", "common.fp16",
+    "common.user_dir",
     "common_eval.post_process", "model.cache_bits", "model.cache_bits_in_decoder",
     "model.cache_bits_in_cross", "task.source_lang", "task.target_lang", "task.left_pad_source",
     "task.left_pad_target", "task.truncate_source", "task.tokens_per_sample",

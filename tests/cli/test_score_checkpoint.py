@@ -91,6 +91,14 @@ def test_another_checkpoint_or_choice_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_plug_in_is_named(made: Path, corpus: Path, trained: Path, tmp_path: Path) -> None:
+    """Also this project's own, which is loaded without it."""
+    score(trained, corpus, tmp_path / "new", *SAID, *map(str, USER_DIR))
+    assert read_lines(tmp_path / "new" / "translations.txt") == read_lines(
+        made / "translations.txt"
+    )
+
+
 def test_a_reference_of_another_length_is_refused(
     trained: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ from collab_lab.shrinking.retained import pruned
 from collab_lab.trained.attentions import attentions
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.feed_forward import feed_forwards
+from collab_lab.trained.sentences import dataset_of
 
 FORMATS = ("fairseq", "ct2", "hf")
 SYMBOLS = toy.dictionary()
@@ -314,6 +315,30 @@ def test_the_printed_calls_translate_alike(
             names = {"inputs": inputs, "generate": partial(engine.generate, num_beams=1)}
             found = [row[1:-1] for row in eval(printed(capsys, "generate"), names).tolist()]
         assert {*map(len, found)} == {expected}
+
+
+def test_sources_are_cut_as_in_the_training(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --truncate-source."""
+    cut = {"truncate_source": True, "max_source_positions": 6}
+    path = edited(tmp_path / "c.pt", lambda state: state["cfg"]["task"].update(cut))
+    source = open_model(path, data)
+    words, dataset = vocabulary(source), dataset_of(source, "valid")
+    sources = [dataset[i]["source"] for i in range(len(dataset))]
+    assert max(map(len, sources)) == 6 < max(map(len, SENTENCES))
+    run(path, data, "--format=ct2", "--out", tmp_path / "ct2")
+    engine: Any = ctranslate2.Translator(str(tmp_path / "ct2"))
+    names = {"tokens": SENTENCES, "translate_batch": engine.translate_batch}
+    found = [r.hypotheses[0] for r in eval(printed(capsys, "translate_batch"), names)]
+    model = source.model
+    assert found == [
+        [words.target[i] for i in line]
+        for one in sources for line in check.by_fairseq(model, words, [one])
+    ]  # fmt: skip
+    for format_, said in (("hf", "max_length=6"), ("onnx", "leaves such lines out")):
+        run(path, data, f"--format={format_}", "--out", tmp_path / format_)
+        assert said in capsys.readouterr().out
 
 
 KEPT = {
