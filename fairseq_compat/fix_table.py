@@ -54,6 +54,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         fairseq_fixes.define_buffers,
         fairseq_fixes.forget_previous_job,
         resuming.keep_patience,
+        resuming.keep_exact_weights,
         resuming.keep_plateau,
         resuming.end_at_max_update,
         resuming.start_averages,

@@ -11,6 +11,8 @@ from .patching import wrap
 
 #: The part of a checkpoint's ``extra_state`` with the count of ``--patience``.
 KEY = "patience"
+#: The part of an optimizer's state with the weights in single precision.
+EXACT = "exact_weights"
 LAST = "checkpoint_last.pt"  # a training resumes from it without an option
 _COUNTED = ("best", "num_runs")  # of it
 logger = logging.getLogger("fairseq_collab")
@@ -58,6 +60,38 @@ def keep_patience() -> None:
             if 0 < cfg.patience <= state["num_runs"]:
                 _end(trainer, f"no progress in {state['num_runs']} validations")
         return extra_state, epoch_itr
+
+
+def keep_exact_weights() -> None:
+    """With --bf16 or --fp16, a resumed training goes on from weights rounded to 16 bits.
+
+    fairseq trains a copy of the weights in single precision, which it does not save.  Here the
+    optimizer's state keeps it, and it is read where it rounds to the weights of the checkpoint: a
+    script may have averaged those.
+    """
+    import torch
+    from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+
+    def exact(optimizer: Any) -> list[Any]:
+        params = optimizer.fp32_params
+        several = params.values() if isinstance(params, dict) else params
+        return [params] if torch.is_tensor(params) else list(several)
+
+    @wrap(_FP16OptimizerMixin, "state_dict")
+    def state_dict(original: Any, self: Any) -> Any:
+        return {**original(self), EXACT: [weight.detach() for weight in exact(self)]}
+
+    @wrap(_FP16OptimizerMixin, "load_state_dict")
+    def load_state_dict(original: Any, self: Any, state_dict: Any, *args: Any, **kw: Any) -> None:
+        original(self, {n: v for n, v in state_dict.items() if n != EXACT}, *args, **kw)
+        saved, ours = state_dict.get(EXACT, []), exact(self)
+        if [weight.shape for weight in saved] != [weight.shape for weight in ours]:
+            return
+        half = self.fp16_params[0].dtype
+        with torch.no_grad():
+            for weight, former in zip(ours, saved, strict=True):
+                former = former.to(weight)
+                weight.copy_(torch.where(former.to(half) == weight.to(half), former, weight))
 
 
 def keep_plateau() -> None:
