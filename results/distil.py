@@ -25,6 +25,7 @@ from ctranslate2 import Translator as CTranslate2
 from sentencepiece import SentencePieceProcessor
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
+from collab_common import command
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab import open_model
@@ -202,4 +203,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("distil.py", lambda: main(sys.argv[1:])))

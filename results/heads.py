@@ -20,7 +20,7 @@ from typing import Any
 from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 
-from collab_common import ATTENTION_TYPES
+from collab_common import ATTENTION_TYPES, command
 from collab_common.errors import UserError
 from collab_common.files import read_json, sha256
 from collab_lab import open_model
@@ -114,4 +114,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("heads.py", lambda: main(sys.argv[1:])))

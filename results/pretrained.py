@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from collab_common import command
 from collab_common.files import sha256
 from collab_lab import swap_attention
 from collab_lab.hugging_face import adapters
@@ -199,4 +200,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("pretrained.py", lambda: main(sys.argv[1:])))

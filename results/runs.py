@@ -25,6 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from collab_common import command
 from collab_common.errors import UserError
 from collab_lab import open_model
 from collab_lab.metrics.loss import mean_bits
@@ -66,8 +67,8 @@ def row_of(record: Record) -> Row:
     """A record without what only the machine's other programs depend on."""
     left_out = ("versions", "hypotheses", "reference")
     fields = {name: value for name, value in asdict(record).items() if name not in left_out}
-    command = record.command and shlex.join(record.command)
-    return {**flat(fields), "command": command}
+    by = record.command and shlex.join(record.command)
+    return {**flat(fields), "command": by}
 
 
 # ---- names of rows, by file ----------------------------------------------------------------------
@@ -212,4 +213,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("runs.py", lambda: main(sys.argv[1:])))

@@ -27,6 +27,7 @@ import torch
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
+from collab_common import command
 from collab_common.files import read_json
 from collab_common.provenance import cores
 from collab_lab import open_model
@@ -130,4 +131,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command.run("speed.py", lambda: main(sys.argv[1:])))
