@@ -81,7 +81,8 @@ def export(trained: Trained, folder: Path) -> None:
         line = f"KV cache per {token} token (16-bit numbers): {ours:,} bytes, in CTranslate2"
         print(f"{line} {in_ct2:,}")
     how = "tokens without </s>, except that an empty line stays empty"
-    like = "nearly as" if words.target_tag else "as"
+    begins_with_tag = words.target_tag or trained.ignored_prefix
+    like = "nearly as" if begins_with_tag else "as"
     print(f"translate {like} fairseq does, {how}: {call(trained, words)}")
     if words.target_tag or words.source_tag:
         direction = directions(trained)[0].cfg.task
@@ -90,10 +91,11 @@ def export(trained: Trained, folder: Path) -> None:
             f"here from {direction.source_lang} to {direction.target_lang}: other languages have "
             f"their own symbols{begins}"
         )
-    if words.target_tag:
+    if begins_with_tag:
         print(
             "fairseq's score of a translation counts the probability of its first symbol, and "
-            "CTranslate2's does not: where two lengths are close, they may choose differently"
+            "CTranslate2's does not if target_prefix gives it: where two lengths are close, they "
+            "may choose differently"
         )
     print(
         "attention (return_attention, replace_unknowns): with max_batch_size=1; in a larger batch, "

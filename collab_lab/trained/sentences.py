@@ -180,10 +180,19 @@ def fitting(trained: Trained, subset: str, indices: Any = None) -> list[int]:
     return [int(index) for index in short_enough]
 
 
+def original(dataset: Any, index: int) -> tuple[int, ...]:
+    """Where a sentence is in the parts of a set; copies of it are in one place."""
+    if isinstance(dataset, ConcatDataset):
+        part, within = dataset._get_dataset_and_sample_index(index)
+        return (part, *original(dataset.datasets[part], within))
+    return original(dataset.src, index) if hasattr(dataset, "src") else (index,)
+
+
 def samples(trained: Trained, subset: str, number: int | None = None) -> list[dict[str, Any]]:
     """Batches of ``number`` sentences that are spread evenly over a subset, or of all if None.
 
-    Sentences of similar length share a batch.
+    Sentences of similar length share a batch.  Of a part that is repeated (``upsample_primary``),
+    no sentence is read twice as long as there are others.
 
     Raises:
         UserError: the number is below 1, or there is no sentence; see :func:`batches`.
@@ -192,6 +201,7 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
         raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
     dataset, indices = dataset_of(trained, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
+    indices = sorted(indices, key=lambda index: original(dataset, index))  # copies side by side
     spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
     return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))

@@ -28,7 +28,7 @@ from collab_lab.runs.scheduler import summary
 from collab_lab.runs.training import losses, validate
 from collab_lab.statistics.moments import collect_all
 from collab_lab.trained.checkpoint import Trained
-from collab_lab.trained.sentences import dataset_of, samples, sentences_of
+from collab_lab.trained.sentences import dataset_of, original, samples, sentences_of
 
 PREFIX = 2
 
@@ -273,6 +273,17 @@ def test_a_part_that_is_not_whole(name: str, tmp_path: Path) -> None:
         with refusing(named):
             measure()
     assert validation_loss(model) > 0  # another set
+
+
+def test_copies_of_a_sentence_are_not_read_twice(tmp_path: Path) -> None:
+    """Of an upsampled first part, every fourth sentence: each once, whatever the distance."""
+    path = toy_checkpoints.write(tmp_path / "c.pt")
+    model = open_model(path, with_second_part(tmp_path / "data"), upsample_primary=4)
+    dataset = dataset_of(model, "train")
+    places = [original(dataset, i) for i in range(len(dataset))]
+    assert len({*places}) < len(places) - 10
+    found = [int(i) for batch in samples(model, "train", len(places) // 4) for i in batch["id"]]
+    assert len({original(dataset, i) for i in found}) == len(found) == len(places) // 4
 
 
 def test_sides_of_unequal_numbers(tmp_path: Path) -> None:
