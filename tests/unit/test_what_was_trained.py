@@ -156,6 +156,9 @@ def test_a_beginning_that_was_not_learnt_is_said(
     record = Run(tmp_path / "run").record()
     assert record is not None
     assert ("first 2 tokens" in summary(record)) == bool(number)  # what a sweep prints
+    assert main(["export", *options, "--format=ct2", f"--out={tmp_path / 'ct2'}"]) == 0
+    said = capsys.readouterr()
+    assert ("if target_prefix gives it" in said.out) == bool(number)  # its scores
     (data / "manifest.json").write_text(json.dumps({"form": {"moses": False}}))
     opened = open_model(model.path, data)
     translate(opened, [opened.task.source_dictionary[10]])
