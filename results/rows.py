@@ -470,7 +470,7 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
                 *bought("tiny", 40, 6, {1: 2}, CACHE_CUTS),
                 *bought("tiny", 40, 5, {1: 2}, ("latents 1/4",), engines=ALL_ENGINES),
             ],
-            "tools_time": tools_time((16,), 1, 20, "--format fairseq"),
+            "tools_time": tools_time((16,), 1, 20, "--format fairseq")[4:7],  # starts take seconds
             "onnx_speed": onnx_speed("tiny", 60, {(1, 5): 2, (2, 5): 2, (1, 9): 2}),
             "live_slots": live_slots((40,), 3, 2, 3),
         }

@@ -209,9 +209,12 @@ def test_seconds(files: dict[str, Any]) -> None:
     assert [{*turn} for turn in forced["turns"]] == 2 * [{*forced["bytes"]}]
     assert documents["live slots"]["state"] <= documents["all slots"]["state"]
     commands = [(row["model"], row["name"]) for row in files["tools_time"]["rows"]]
-    assert len(commands) == 6 + 5
-    assert ("d = 16", "prices") in commands
-    assert ("d = 16", "export --check") not in commands
+    assert commands == [
+        ("toy", "shrink, heads"), ("toy", "export --check"), ("d = 16", "prices")
+    ]  # fmt: skip
+    names = [(row.names.get("model"), row.names["name"]) for row in rows.tables()["tools_time"]]
+    assert len(names) == 6 + 3 * 5
+    assert ("d = 128", "export --check") not in names
     assert all(row["seconds"] > 0 and row["parameters"] > 0 for row in files["tools_time"]["rows"])
 
 
