@@ -41,15 +41,18 @@ activate() {
 
 # own_environment: enters the environment, if need be; ends the recipe if that has other code than this copy.
 own_environment() {
-    local root name
+    local root
     command -v fairseq-collab > /dev/null || activate
     # Without the current folder, which commands do not import from.
     root=$(python -c 'import sys; sys.path = [one for one in sys.path if one]
 import collab_common; print(collab_common.__path__[0])')
-    for name in collab_common collab_lab data_prep fairseq_collab fairseq_compat; do
-        diff -qr -x __pycache__ -x '*.so' "${root%/*}/$name" "$name" > /dev/null ||
-            reject "the environment has other code than $PWD, that of ${root%/*}: pip install -e . here, or leave it"
-    done
+    root=${root%/*}
+    python - "$root" <<'PY' ||
+import sys; from pathlib import Path; sys.path.insert(0, ".")
+from collab_common.provenance import hash_of_code
+sys.exit(hash_of_code(Path(sys.argv[1])) != hash_of_code(Path(".")))
+PY
+        reject "the environment has other code than $PWD, that of $root: pip install -e . here, or leave it"
 }
 
 # What every training of ours has in its environment.

@@ -105,7 +105,8 @@ def main(argv: Sequence[str]) -> int:
         trained = without_rounding(trained)
     is_onnx = args.format == "onnx"
     # Before its validation set is: what is wrong with the model says more.
-    import_module("collab_lab.export.onnx").check(trained) if is_onnx else check_source(trained)
+    check_kind = import_module("collab_lab.export.onnx").check if is_onnx else check_source
+    check_kind(trained)
     sources = []
     if args.check:
         if trained.is_language_model and args.format != "onnx":

@@ -201,7 +201,8 @@ def samples(trained: Trained, subset: str, number: int | None = None) -> list[di
         raise UserError(f"must be a whole number above 0, not {number}", "`sentences`")
     dataset, indices = dataset_of(trained, subset), fitting(trained, subset)
     number = len(indices) if number is None else min(number, len(indices))
-    indices = sorted(indices, key=lambda index: original(dataset, index))  # copies side by side
+    if getattr(trained.cfg.task, "upsample_primary", 1) > 1:  # copies side by side
+        indices = sorted(indices, key=lambda index: original(dataset, index))
     spread = [indices[i * len(indices) // number] for i in range(number)]
     order = sorted(spread, key=lambda index: int(dataset.num_tokens(index)))
     return list(batches(trained, subset, order, max_tokens=MAX_TOKENS, name="sentences"))

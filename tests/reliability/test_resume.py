@@ -69,7 +69,7 @@ def test_half_precision(train_args: list[str], tmp_path: Path) -> None:
     options = ["--bf16", "--max-epoch=3", "--lr=0.01"]
     whole = losses(train(train_args, tmp_path / "whole", *options))
     killed = losses(train(train_args, tmp_path / "killed", *options, dies_in_update=24))
-    state = torch.load(tmp_path / "killed" / "checkpoint_last.pt", weights_only=False)
+    state = checkpoints.read(tmp_path / "killed" / "checkpoint_last.pt")
     resumed = losses(train(train_args, tmp_path / "killed", *options))
     assert min(map(int, resumed)) == 20
     assert killed | resumed == whole
