@@ -64,8 +64,10 @@ def commit(root: Path | None = None) -> str:
     described = _git(root, *describe) if is_clone else None
     if described is None:
         return f"code-{hash_of_code(root)[:12]}"
-    is_dirty = described.endswith("-dirty")
-    return f"{described}-{hash_of_code(root)[:8]}" if is_dirty else described
+    # It says nothing of new files, of which only code can change a result.
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *CODE)
+    name = described.removesuffix("-dirty")
+    return f"{name}-dirty-{hash_of_code(root)[:8]}" if new or name != described else name
 
 
 def hash_of_code(root: Path, more: Iterable[Path] = ()) -> str:

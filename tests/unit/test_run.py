@@ -105,13 +105,19 @@ def test_changed_files_show_in_the_commit(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1")
     for words in (["init"], ["add", "."], ["commit", "-m", "one"], ["tag", "-a", "v1", "-m", "v1"]):
         git(*words)
-    assert re.fullmatch(r"[0-9a-f]{12}", provenance.commit(tmp_path))
+    clean = provenance.commit(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{12}", clean)
+    (tmp_path / "notes").write_text("of no commit")
+    assert provenance.commit(tmp_path) == clean, "no code"
+    (tmp_path / "collab_lab").mkdir()
+    (tmp_path / "collab_lab" / "new.py").write_text("of no commit")
+    assert re.fullmatch(rf"{clean}-dirty-[0-9a-f]{{8}}", provenance.commit(tmp_path))
+    (tmp_path / "collab_lab" / "new.py").unlink()
     (tmp_path / "file").write_text("2")
     dirty = provenance.commit(tmp_path)
     assert re.fullmatch(r"[0-9a-f]{12}-dirty-[0-9a-f]{8}", dirty)
     (tmp_path / "file").write_text("3")
     assert provenance.commit(tmp_path) == dirty, "no code"
-    (tmp_path / "collab_lab").mkdir()
     for content in ("1", "2"):
         (tmp_path / "collab_lab" / "a.py").write_text(content)
         assert provenance.commit(tmp_path) != dirty
