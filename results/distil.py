@@ -31,7 +31,7 @@ from collab_common.progress import bar, say
 from collab_lab import open_model
 from collab_lab.clock.engines import pause, settings, write
 from collab_lab.clock.turns import turns
-from collab_lab.export import ct2
+from collab_lab.export import ct2, onnx
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.metrics.translation_scores import score
@@ -94,15 +94,18 @@ def in_ctranslate2(trained: Trained, name: str, folder: Path, data: Path) -> Tra
     return translate
 
 
-def engine(method: str, trained: Trained, name: str, data: Path) -> Engine:
+def engine(method: str, trained: Trained, name: str, data: Path, graphs: onnx.Graphs) -> Engine:
     """Write the folder and load it.
+
+    Args:
+        graphs: those of the model, for ONNX Runtime.
 
     Raises:
         UserError: the engine does not have such heads.
     """
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
-        write(trained, name, folder)
+        write(trained, name, folder, graphs)
         mb = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         is_onnx = engine_of(name).name == "onnx"
         translate = in_onnx(folder) if is_onnx else in_ctranslate2(trained, name, folder, data)
@@ -129,9 +132,10 @@ def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trai
 
 def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
     """A model in each engine that has its heads."""
+    graphs = onnx.graphs_of(trained)  # once for both types of numbers
     for name in INT8 + (FLOAT32 if method == WHOLE else ()):
         try:
-            yield engine(method, trained, name, data)
+            yield engine(method, trained, name, data, graphs)
         except UserError as error:
             if engine_of(name).name == "onnx":  # which has all kinds
                 raise

@@ -32,6 +32,8 @@ from results.records import Content
 from results.seconds import LONG, in_turns
 
 STANDARD, QUARTER, EIGHTH = "standard", "latents 1/4", "latents 1/8, 4 bits"
+#: No other engine has them.
+LATENT_HEADS = (QUARTER, EIGHTH)
 STOCK, OURS = "stock fairseq", "fairseq"
 CT2, ONNX = ("ct2-int8", "ct2-float32"), ("onnx-int8", "onnx-float32")
 
@@ -65,6 +67,7 @@ class Models:
     preset: str
     vocabulary: int
     lengths: tuple[int, ...]
+    latent_heads: tuple[str, ...]
 
     @functools.cached_property
     def standard(self) -> dict[str, Engine]:
@@ -78,9 +81,9 @@ class Models:
 
     @functools.cached_property
     def latents(self) -> dict[str, Engine]:
-        """Latents in fairseq and in ONNX Runtime: no other engine has them."""
+        """Latents in fairseq and in ONNX Runtime."""
         found = dict[str, Engine]()
-        for heads in (QUARTER, EIGHTH):
+        for heads in self.latent_heads:
             model = self.model(heads)
             engines = {OURS: self.in_fairseq(model, {"heads": heads}), **self.in_onnx(model, heads)}
             found |= {f"{name}: {heads}": engine for name, engine in engines.items()}
@@ -132,10 +135,11 @@ models_of = functools.lru_cache(1)(Models)
 
 
 def engines(
-    preset: str, vocabulary: int, lengths: tuple[int, ...], sentences: int, tokens: int, turns: int
-) -> Iterator[Content]:
-    """Seconds of a batch in each engine, in turns: a record each; latents in the longest alone."""
-    models = models_of(preset, vocabulary, lengths)
+    preset: str, vocabulary: int, lengths: tuple[int, ...], latents: tuple[str, ...],
+    sentences: int, tokens: int, turns: int,
+) -> Iterator[Content]:  # fmt: skip
+    """Seconds of a batch in each engine, in turns: a record each; latents only in the longest."""
+    models = models_of(preset, vocabulary, lengths, latents)
     found = models.standard | (models.latents if tokens == max(lengths) else {})
     programs = {name: engine.programs[tokens] for name, engine in found.items()}
     if tokens < LONG:
