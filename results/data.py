@@ -117,11 +117,6 @@ def of_width(folder: str, method: str, width: float) -> Runs:
     return runs[folder, method, width]
 
 
-def with_test_loss(folder: str, method: str, width: float) -> Runs:
-    """Those of these runs that have losses without label smoothing on both sets."""
-    return [run for run in of_width(folder, method, width) if run.get("test_bits") is not None]
-
-
 #: Folders of shared_keys.json with all key widths, and their d.
 WIDTHS = {"main": 128, "large": 256}
 

@@ -77,7 +77,7 @@ def shared_keys() -> Figure:
     series = {
         f"{name}, d = {d}": {
             part: gains(
-                of_width(folder, kind, d * part), of_width(folder, SEPARATE, d), "valid_loss"
+                of_width(folder, kind, d * part), of_width(folder, SEPARATE, d), "test_bits"
             )
             for part in KEY_WIDTHS
         }
@@ -85,8 +85,8 @@ def shared_keys() -> Figure:
         for folder, d in WIDTHS.items()
     }
     return draw(
-        {"": series}, "key width, as a share of d", "smoothed loss (bits per token)",
-        "Validation loss against key width, trained from scratch", zero="standard heads",
+        {"": series}, "key width, as a share of d", "test loss (bits per token)",
+        "Test loss against key width, trained from scratch", zero="standard heads",
         names=KEY_WIDTHS,
     )  # fmt: skip
 

@@ -58,7 +58,6 @@ from results.data import (
     signed,
     speedups,
     unpaired,
-    with_test_loss,
 )
 
 Rows = Iterable[Sequence[Any]]
@@ -313,22 +312,19 @@ def shared_keys_widths() -> Rows:
 
 @table
 def shared_keys_wide() -> Rows:
-    """All widths of d = 256, of the runs that have losses on both sets."""
+    """All widths of d = 256, with losses on both sets."""
     yield from of_widths("large")
 
 
 def of_widths(folder: str) -> Rows:
-    """All widths of a size, with losses on both sets, of the runs that have them."""
+    """All widths of a size, with losses on both sets."""
     yield ["key width", "keys", "seeds", "parameters", "KV cache", "loss, validation", "loss, test",
            "chrF", "BLEU", "length ratio"]  # fmt: skip
     d = WIDTHS[folder]
-    whole = cache_of(with_test_loss(folder, SEPARATE, d)[0])
-    kinds = {SHARED: "shared", SEPARATE: "separate"}
+    whole = cache_of(of_width(folder, SEPARATE, d)[0])
     for part, name in KEY_WIDTHS.items():
-        found = {keys: with_test_loss(folder, kind, d * part) for kind, keys in kinds.items()}
-        shared, separate = ({run["seed"] for run in runs} for runs in found.values())
-        for keys, every in found.items() if shared & separate else ():
-            runs = [run for run in every if run["seed"] in shared & separate]
+        for keys, kind in (("shared", SHARED), ("separate", SEPARATE)):
+            runs = of_width(folder, kind, d * part)
             sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
             losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
             scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
@@ -339,21 +335,23 @@ def of_widths(folder: str) -> Rows:
 @table
 def shared_keys_differences() -> Rows:
     """Shared minus separate keys, d = 128."""
-    yield ["key width", "loss, validation", "loss, test", "chrF", "BLEU"]
-    for part, name in KEY_WIDTHS.items():
-        shared, separate = (of_width("main", kind, 128 * part) for kind in (SHARED, SEPARATE))
-        cells = differences(shared, separate, "valid_bits", "test_bits", "chrf", "bleu")
-        yield [f"{name}: {int(128 * part)}", *cells]
+    yield from differences_of_widths("main")
 
 
 @table
-def shared_keys_large() -> Rows:
-    """Shared and separate keys of d = 256; losses with label smoothing."""
-    yield ["key width", "loss, shared", "loss, separate", *DIFFERENCES]
+def shared_keys_wide_differences() -> Rows:
+    """Shared minus separate keys, d = 256."""
+    yield from differences_of_widths("large")
+
+
+def differences_of_widths(folder: str) -> Rows:
+    """Shared minus separate keys of all widths of a size."""
+    yield ["key width", "loss, validation", "loss, test", "chrF", "BLEU"]
     for part, name in KEY_WIDTHS.items():
-        shared, separate = (of_width("large", kind, 256 * part) for kind in (SHARED, SEPARATE))
-        losses = [average(side, "valid_loss") for side in (shared, separate)]
-        yield [f"{name}: {int(256 * part)}", *losses, *differences(shared, separate, *SCORES)]
+        width = WIDTHS[folder] * part
+        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+        cells = differences(shared, separate, "valid_bits", "test_bits", "chrf", "bleu")
+        yield [f"{name}: {int(width)}", *cells]
 
 
 @table
