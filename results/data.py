@@ -119,9 +119,19 @@ def of_width(folder: str, method: str, width: float) -> Runs:
 
 #: Folders of shared_keys.json with all key widths, and their d.
 WIDTHS = {"main": 128, "large": 256}
+#: Both sizes, with d = 128 as an AMD processor trained it.
+ON_AMD = ("amd", "large")
+NARROW = (0.125, 0.25, 0.5)
 
 
-def narrow_keys(score: str, folders: Iterable[str] = tuple(WIDTHS)) -> list[float]:
+def d_of(folder: str) -> int:
+    """The d of a folder with all key widths."""
+    return WIDTHS.get(folder, WIDTHS["main"])
+
+
+def narrow_keys(
+    score: str, folders: Iterable[str] = tuple(WIDTHS), parts: Iterable[float] = NARROW
+) -> list[float]:
     """Shared (diagonal) minus separate keys, narrower than d: one mean a size and seed.
 
     Runs of one size and seed have one order of data, so that their differences are one cluster.
@@ -129,8 +139,8 @@ def narrow_keys(score: str, folders: Iterable[str] = tuple(WIDTHS)) -> list[floa
     found = []
     for folder in folders:
         of_seed: dict[int, list[float]] = {}
-        for part in (0.125, 0.25, 0.5):
-            width = part * WIDTHS[folder]
+        for part in parts:
+            width = part * d_of(folder)
             shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
             for run, gain in zip(shared, gains(shared, separate, score), strict=True):
                 of_seed.setdefault(run["seed"], []).append(gain)

@@ -26,7 +26,9 @@ from results.data import (
     KEY_WIDTHS,
     LONG_TEXTS,
     MANUALS,
+    NARROW,
     NOISE,
+    ON_AMD,
     PLAIN,
     PLANNED,
     SEPARATE,
@@ -42,6 +44,7 @@ from results.data import (
     by_feed_forward,
     by_length,
     changed,
+    d_of,
     decided,
     distilled,
     ends,
@@ -378,43 +381,54 @@ def heads() -> dict[str, str]:
 @group
 def keys() -> dict[str, str]:
     """Shared minus separate keys of equal width (shared_keys.json)."""
-    bleu, chrf = (narrow_keys(score) for score in ("bleu", "chrf"))
-    bits = ([-gain for gain in narrow_keys("test_bits", [folder])] for folder in WIDTHS)
+
+    def narrow(score: str, spec: str, *folders: str, parts: Iterable[float] = NARROW) -> str:
+        return interval(gain_of(narrow_keys(score, folders or WIDTHS, parts)), spec)
+
     within = pooled(narrow_keys("bleu", [folder]) for folder in WIDTHS)
+    bits = ([-gain for gain in narrow_keys("test_bits", [folder])] for folder in WIDTHS)
     return {
-        "pairs": lower_with_shared_keys("test_bits", *WIDTHS),
-        "pairs_on_amd": lower_with_shared_keys("valid_loss", "amd"),
+        "pairs": better_with_shared_keys("test_bits", *WIDTHS),
+        "pairs_bleu": better_with_shared_keys("bleu", *WIDTHS),
         "significant": after_holm(["main"], "test_bits"),
         "significant_bleu": after_holm(["main"], "bleu"),
         "significant_both": after_holm(["main"], "test_bits", "bleu"),
+        "significant_sizes": after_holm(WIDTHS, "test_bits"),
         "significant_bleu_sizes": after_holm(WIDTHS, "bleu"),
-        "significant_256": after_holm(["large"], "test_bits"),
         "narrow_bits": " and ".join(interval(gain_of(of_size), ".3f") for of_size in bits),
-        "narrow_bleu": interval(gain_of(bleu), "+.2f"),
-        "narrow_bleu_within": interval(gain_of(bleu, within), "+.2f"),
-        "narrow_chrf": interval(gain_of(chrf), "+.2f"),
+        "narrow_bleu": narrow("bleu", "+.2f"),
+        "narrow_bleu_sizes": " and ".join(narrow("bleu", "+.2f", size) for size in WIDTHS),
+        "narrow_bleu_within": interval(gain_of(narrow_keys("bleu"), within), "+.2f"),
+        "narrow_bleu_amd": narrow("bleu", "+.2f", *ON_AMD),
+        "all_bleu": narrow("bleu", "+.2f", parts=KEY_WIDTHS),
+        "narrow_chrf": narrow("chrf", "+.2f"),
+        "narrow_chrf_sizes": " and ".join(narrow("chrf", "+.2f", size) for size in WIDTHS),
     }
 
 
 @group
 def falls() -> dict[str, str]:
-    """BLEU that is lost from full key width to an eighth of it, here and in the paper."""
+    """What is lost from full key width to an eighth of it, here and in the paper."""
 
-    def of(kind: str, *folders: str, spec: str) -> str:
-        return interval(gain_of([*falls_of_bleu(kind, *folders).values()]), spec)
+    def of(kind: str, score: str, spec: str) -> str:
+        """By size; of a loss, its rise."""
+        sign = 1 if score == "bleu" else -1
+        found = ([sign * fall for fall in falls_of(kind, score, size).values()] for size in WIDTHS)
+        return " and ".join(interval(gain_of(some), spec) for some in found)
 
-    by_size = {
-        kind: " and ".join(of(kind, size, spec=".1f") for size in WIDTHS)
-        for kind in (SHARED, SEPARATE)
-    }
-    shared, separate = (falls_of_bleu(kind, *WIDTHS) for kind in (SHARED, SEPARATE))
-    less = [separate[one] - fall for one, fall in shared.items()]
+    def less(*folders: str) -> str:
+        """How much less BLEU shared keys lose."""
+        shared, separate = (falls_of(kind, "bleu", *folders) for kind in (SHARED, SEPARATE))
+        return interval(gain_of([separate[one] - fall for one, fall in shared.items()]), ".2f")
+
     paper = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
     return {
-        "shared": of(SHARED, *WIDTHS, spec=".2f"),
-        "less": interval(gain_of(less), ".2f"),
-        "shared_by_size": by_size[SHARED],
-        "separate_by_size": by_size[SEPARATE],
+        "shared": of(SHARED, "bleu", ".1f"),
+        "separate": of(SEPARATE, "bleu", ".1f"),
+        "shared_bits": of(SHARED, "test_bits", ".3f"),
+        "less": less(*WIDTHS),
+        "less_sizes": " and ".join(less(size) for size in WIDTHS),
+        "less_amd": less(*ON_AMD),
         "paper": f"{paper[0]:.2f}",
         "paper_less": f"{paper[1] - paper[0]:.2f}",
     }
@@ -424,18 +438,20 @@ def falls() -> dict[str, str]:
 def trainings() -> dict[str, str]:
     """The trainings of shared_keys.json: their number and time, and the same ones elsewhere."""
     runs = [run for part in load("shared_keys").values() for run in part]
-    main = by(load("shared_keys")["widths"], "folder")["main"]
+    widths = by(load("shared_keys")["widths"], "folder")
+    hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
     on_amd = [
         fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu"))
-        for width in (128 * part for part in KEY_WIDTHS)
+        for width in (128 * part for part in reversed(KEY_WIDTHS))
     ]
     return {
         "rows": str(len(runs)),
         "commands": str(sum(run.get("command") is not None for run in runs)),
-        "number": str(len(main)),
-        "hours": f"{sum(run['train_seconds'] for run in main) / 3600:.1f}",
+        "number": str(len(widths["main"])),
+        "hours": f"{hours['main']:.1f}",
+        "hours_256": f"{hours['large']:.0f}",
         "on_amd": ", ".join(num(gain, "+.2f") for gain in on_amd),
-        "repeated": f"{largest_gap('main', 'intel'):.4f}",
+        "repeated": equal_losses("main", "intel"),
         "reproduced": reproduced(),
         "elsewhere": trained_elsewhere(),
     }
@@ -457,9 +473,12 @@ def queries() -> dict[str, str]:
         for part, short in (("parameters", "parameters"), ("multiply_adds", "work")):
             share = scratch[names[name]][0][part] / standard[0][part]
             found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
+    once, twice = (diagonal_costs(folder) for folder in ("large_earlier", "large_twice"))
+    longer = [cost - once[seed] for seed, cost in twice.items()]
     of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
     start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
     found |= {
+        "diagonal_longer": interval(gain_of(longer), "+.3f"),
         "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
         "full_instead": interval(
             gain_of(gains(full, scratch["shared, diagonal"], "valid_bits")), "+.3f"
@@ -479,7 +498,7 @@ def queries() -> dict[str, str]:
     for name, folder, kind, width, against, score in (
         ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
         ("diagonal_256", "large", SHARED, 64, 256, "valid_bits"),
-        ("diagonal_once", "large", SHARED, 64, 256, "valid_loss"),
+        ("diagonal_once", "large_earlier", SHARED, 64, 256, "valid_loss"),
         ("separate_256", "large", SEPARATE, 64, 256, "valid_bits"),
         ("diagonal_twice", "large_twice", SHARED, 64, 256, "valid_loss"),
         ("diagonal_eight", "long", SHARED, 32, 128, "valid_loss"),
@@ -492,23 +511,32 @@ def queries() -> dict[str, str]:
     return found
 
 
-def falls_of_bleu(kind: str, *folders: str) -> dict[tuple[str, int], float]:
-    """BLEU at full key width minus that at an eighth of it, by size and seed."""
+def diagonal_costs(folder: str) -> dict[int, float]:
+    """What the diagonal costs at a quarter of d = 256, in smoothed bits, by seed."""
+    diagonal, standard = of_width(folder, SHARED, 64), of_width(folder, SEPARATE, 256)
+    found = gains(diagonal, standard, "valid_loss")
+    return {run["seed"]: cost for run, cost in zip(diagonal, found, strict=True)}
+
+
+def falls_of(kind: str, score: str, *folders: str) -> dict[tuple[str, int], float]:
+    """A score at full key width minus that at an eighth of it, by size and seed."""
     falls = dict[tuple[str, int], float]()
     for folder in folders:
-        full, eighth = (of_width(folder, kind, WIDTHS[folder] * part) for part in (1, 0.125))
-        for run, fall in zip(full, gains(full, eighth, "bleu"), strict=True):
+        full, eighth = (of_width(folder, kind, d_of(folder) * part) for part in (1, 0.125))
+        for run, fall in zip(full, gains(full, eighth, score), strict=True):
             falls[folder, run["seed"]] = fall
     return falls
 
 
-def largest_gap(folder: str, other: str) -> float:
-    """The largest difference of smoothed losses of the same trainings in two folders."""
-    found = [
-        gains(of_width(folder, kind, 128 * part), of_width(other, kind, 128 * part), "valid_loss")
+def equal_losses(folder: str, other: str) -> str:
+    """How many trainings of two folders have equal losses, in the three decimals of the second."""
+    pairs = [
+        pair
         for kind, part in product((SHARED, SEPARATE), KEY_WIDTHS)
+        for pair in zip(*(of_width(one, kind, 128 * part) for one in (folder, other)), strict=True)
     ]
-    return max(abs(gap) for some in found for gap in some)
+    equal = (round(ours["valid_loss"], 3) == theirs["valid_loss"] for ours, theirs in pairs)
+    return f"{sum(equal)} of {len(pairs)}"
 
 
 def trained_again() -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -546,14 +574,16 @@ def after_holm(folders: Iterable[str], *scores: str) -> str:
     return f"{sum(p is not None and p < 0.05 for p in corrected)} of {len(corrected)}"
 
 
-def lower_with_shared_keys(score: str, *folders: str) -> str:
-    """In how many pairs of equal width and seed shared keys have the lower loss: ``12 of 12``."""
+def better_with_shared_keys(score: str, *folders: str) -> str:
+    """In how many pairs of equal width and seed shared keys are better: ``12 of 12``."""
     found = []
     for folder, part in product(folders, KEY_WIDTHS):
-        width = part * WIDTHS.get(folder, 128)
-        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+        shared, separate = (
+            of_width(folder, kind, part * d_of(folder)) for kind in (SHARED, SEPARATE)
+        )
         found += gains(shared, separate, score)
-    return f"{sum(gain < 0 for gain in found)} of {len(found)}"
+    better = (gain > 0 if score == "bleu" else gain < 0 for gain in found)
+    return f"{sum(better)} of {len(found)}"
 
 
 def comparisons() -> list[Gain]:
