@@ -107,8 +107,8 @@ def cache_of(run: dict[str, Any]) -> int:
 
 #: Key widths as shares of d.
 KEY_WIDTHS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
-#: Methods: shared keys with a diagonal, and separate keys.
-SHARED, SEPARATE = "collab_diagonal", "concatenated"
+#: Methods: shared keys with a diagonal or a full matrix a head, and separate keys.
+SHARED, FULL, SEPARATE = "collab_diagonal", "collab", "concatenated"
 
 
 def of_width(folder: str, method: str, width: float) -> Runs:

@@ -23,6 +23,7 @@ from results.data import (
     DISTILLED,
     ELSEWHERE,
     FEW,
+    FULL,
     ITSELF,
     KEY_WIDTHS,
     LONG_TEXTS,
@@ -322,9 +323,10 @@ def of_widths(folder: str) -> Rows:
            "chrF", "BLEU", "length ratio"]  # fmt: skip
     d = WIDTHS[folder]
     whole = cache_of(of_width(folder, SEPARATE, d)[0])
-    for part, name in KEY_WIDTHS.items():
-        for keys, kind in (("shared", SHARED), ("separate", SEPARATE)):
-            runs = of_width(folder, kind, d * part)
+    found = by(load("shared_keys")["widths"], "folder", "key_dim", "method")
+    kinds = {"shared": SHARED, "shared, full mixing": FULL, "separate": SEPARATE}
+    for (part, name), (keys, kind) in product(KEY_WIDTHS.items(), kinds.items()):
+        if runs := found.get((folder, d * part, kind)):
             sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
             losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
             scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))

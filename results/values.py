@@ -22,6 +22,7 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     FEW,
+    FULL,
     ITSELF,
     KEY_WIDTHS,
     LONG_TEXTS,
@@ -477,7 +478,9 @@ def queries() -> dict[str, str]:
     longer = [cost - once[seed] for seed, cost in twice.items()]
     of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
     start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
+    sides = of_width("main", FULL, 32), of_width("main", SHARED, 32)
     found |= {
+        "full_of_diagonal": interval(gain_of(gains(*sides, "test_bits")), "+.3f"),
         "diagonal_longer": interval(gain_of(longer), "+.3f"),
         "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
         "full_instead": interval(
@@ -497,6 +500,7 @@ def queries() -> dict[str, str]:
     found |= {"manuals_full": num(gain, "+.3f")}
     for name, folder, kind, width, against, score in (
         ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
+        ("full_main", "main", FULL, 32, 128, "test_bits"),
         ("diagonal_256", "large", SHARED, 64, 256, "valid_bits"),
         ("diagonal_once", "large_earlier", SHARED, 64, 256, "valid_loss"),
         ("separate_256", "large", SEPARATE, 64, 256, "valid_bits"),
