@@ -439,7 +439,10 @@ def falls() -> dict[str, str]:
 def trainings() -> dict[str, str]:
     """The trainings of shared_keys.json: their number and time, and the same ones elsewhere."""
     runs = [run for part in load("shared_keys").values() for run in part]
-    widths = by(load("shared_keys")["widths"], "folder")
+    widths = {
+        folder: [run for run in every if run["method"] in (SHARED, SEPARATE)]
+        for folder, every in by(load("shared_keys")["widths"], "folder").items()
+    }
     hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
     on_amd = [
         fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu"))
