@@ -10,7 +10,7 @@
 #   CUT='...'        how far `shrink` goes (default: --time 0.75 --batch 32 --length 15, in the engine)
 #   ENGINES='onnx'   for which the model is cut, one cut each: onnx, ct2 (default: onnx)
 #   NARROW='...', SHALLOW='...'    Hydra overrides of the small models (default: five eighths of a width of 128;
-#                    one decoder layer)
+#                    one decoder layer); '' leaves one out
 #   SIZE='...'       Hydra overrides of the trained model's size, if it is not that of decide.yaml
 #   UPDATES=3400     of each training from scratch
 #   TUNE=2300        of each fine-tuning of a cut, and of the whole and the small models (default: two thirds of
@@ -34,8 +34,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 OUT=${OUT:-runs/distil}
 SEED=${SEED:-1}
 TUNE=${TUNE:-$((${UPDATES:-3400} * 2 / 3))}
-read -ra narrow <<< "${NARROW:-model.encoder_embed_dim=80 model.encoder_ffn_embed_dim=160 model.encoder_attention_heads=5}"
-read -ra shallow <<< "${SHALLOW:-model.decoder_layers=1}"
+read -ra narrow <<< "${NARROW-model.encoder_embed_dim=80 model.encoder_ffn_embed_dim=160 model.encoder_attention_heads=5}"
+read -ra shallow <<< "${SHALLOW-model.decoder_layers=1}"
 read -ra engines <<< "${ENGINES:-onnx}"
 read -ra size <<< "${SIZE:-}"
 count_updates
@@ -116,6 +116,12 @@ again() {
         [ ! -e "$found" ] || tune "$1-again" "$found" "${@:2}"
     done
 }
+# small METHOD OVERRIDES...: a small model; a cut one has two trainings, so it gets a second one as long
+small() {
+    [ $# -gt 1 ] || return 0
+    train "$1" "$updates" "${@:2}"
+    again "$@"
+}
 measure whole "$MODEL"
 for folder in text distilled; do
     data=$DATA
@@ -126,11 +132,8 @@ for folder in text distilled; do
         measure "cut-$engine" "$file"
         tune "cut-$engine" "$file" "hydra.searchpath=['file://$models']" model="choice(cut-$engine)"
     done
-    train narrow "$updates" "${narrow[@]}"
-    train shallow "$updates" "${shallow[@]}"
-    # A cut model has two trainings, so the small models get a second one as long.
-    again narrow "${narrow[@]}"
-    again shallow "${shallow[@]}"
+    small narrow "${narrow[@]}"
+    small shallow "${shallow[@]}"
     [ "$folder" = distilled ] || tune whole "$MODEL"   # for as long, to compare cuts with
 done
 
