@@ -119,14 +119,10 @@ def of_width(folder: str, method: str, width: float) -> Runs:
 
 #: Folders of shared_keys.json with all key widths, and their d.
 WIDTHS = {"main": 128, "large": 256}
-#: Both sizes, with d = 128 as an AMD processor trained it.
-ON_AMD = ("amd", "large")
+#: With d = 128 as an AMD processor trained it.
+ON_AMD = {"amd": 128, "large": 256}
+D_OF = WIDTHS | ON_AMD
 NARROW = (0.125, 0.25, 0.5)
-
-
-def d_of(folder: str) -> int:
-    """The d of a folder with all key widths."""
-    return WIDTHS.get(folder, WIDTHS["main"])
 
 
 def narrow_keys(
@@ -140,7 +136,7 @@ def narrow_keys(
     for folder in folders:
         of_seed: dict[int, list[float]] = {}
         for part in parts:
-            width = part * d_of(folder)
+            width = part * D_OF[folder]
             shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
             for run, gain in zip(shared, gains(shared, separate, score), strict=True):
                 of_seed.setdefault(run["seed"], []).append(gain)

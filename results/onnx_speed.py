@@ -32,7 +32,7 @@ from results.records import Content
 from results.seconds import LONG, in_turns
 
 STANDARD, QUARTER, EIGHTH = "standard", "latents 1/4", "latents 1/8, 4 bits"
-#: No other engine has them.
+#: Heads that only fairseq and ONNX Runtime have.
 LATENT_HEADS = (QUARTER, EIGHTH)
 STOCK, OURS = "stock fairseq", "fairseq"
 CT2, ONNX = ("ct2-int8", "ct2-float32"), ("onnx-int8", "onnx-float32")

@@ -421,7 +421,7 @@ def onnx_speed(
 
     Args:
         cases: turns, by sentences and tokens.
-        latents: heads that are timed in the longest case, too.
+        latents: heads that are also timed, in the longest case.
     """
     lengths = tuple(sorted({tokens for _, tokens in cases}))
     of_all = {"preset": preset, "lengths": lengths, "latents": latents}

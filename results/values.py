@@ -10,7 +10,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from statistics import fmean, linear_regression, median, stdev
 from typing import Any
 
@@ -21,6 +21,7 @@ from results.data import (
     BOTH,
     COMPARED,
     CONVERTED_KINDS,
+    D_OF,
     FEW,
     FULL,
     ITSELF,
@@ -45,7 +46,6 @@ from results.data import (
     by_feed_forward,
     by_length,
     changed,
-    d_of,
     decided,
     distilled,
     ends,
@@ -384,9 +384,10 @@ def keys() -> dict[str, str]:
     """Shared minus separate keys of equal width (shared_keys.json)."""
 
     def narrow(score: str, spec: str, *folders: str, parts: Iterable[float] = NARROW) -> str:
-        return interval(gain_of(narrow_keys(score, folders or WIDTHS, parts)), spec)
+        """With one variance within the sizes."""
+        found = [narrow_keys(score, [folder], parts) for folder in folders or WIDTHS]
+        return interval(gain_of([*chain.from_iterable(found)], pooled(found)), spec)
 
-    within = pooled(narrow_keys("bleu", [folder]) for folder in WIDTHS)
     bits = ([-gain for gain in narrow_keys("test_bits", [folder])] for folder in WIDTHS)
     return {
         "pairs": better_with_shared_keys("test_bits", *WIDTHS),
@@ -399,7 +400,6 @@ def keys() -> dict[str, str]:
         "narrow_bits": " and ".join(interval(gain_of(of_size), ".3f") for of_size in bits),
         "narrow_bleu": narrow("bleu", "+.2f"),
         "narrow_bleu_sizes": " and ".join(narrow("bleu", "+.2f", size) for size in WIDTHS),
-        "narrow_bleu_within": interval(gain_of(narrow_keys("bleu"), within), "+.2f"),
         "narrow_bleu_amd": narrow("bleu", "+.2f", *ON_AMD),
         "all_bleu": narrow("bleu", "+.2f", parts=KEY_WIDTHS),
         "narrow_chrf": narrow("chrf", "+.2f"),
@@ -413,14 +413,19 @@ def falls() -> dict[str, str]:
 
     def of(kind: str, score: str, spec: str) -> str:
         """By size; of a loss, its rise."""
-        sign = 1 if score == "bleu" else -1
-        found = ([sign * fall for fall in falls_of(kind, score, size).values()] for size in WIDTHS)
+        found = (
+            [better(score) * fall for fall in falls_of(kind, score, size).values()]
+            for size in WIDTHS
+        )
         return " and ".join(interval(gain_of(some), spec) for some in found)
 
     def less(*folders: str) -> str:
-        """How much less BLEU shared keys lose."""
-        shared, separate = (falls_of(kind, "bleu", *folders) for kind in (SHARED, SEPARATE))
-        return interval(gain_of([separate[one] - fall for one, fall in shared.items()]), ".2f")
+        """How much less BLEU shared keys lose, with one variance within the sizes."""
+        found = []
+        for folder in folders:
+            shared, separate = (falls_of(kind, "bleu", folder) for kind in (SHARED, SEPARATE))
+            found.append([separate[seed] - fall for seed, fall in shared.items()])
+        return interval(gain_of([*chain.from_iterable(found)], pooled(found)), ".2f")
 
     paper = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
     return {
@@ -525,14 +530,11 @@ def diagonal_costs(folder: str) -> dict[int, float]:
     return {run["seed"]: cost for run, cost in zip(diagonal, found, strict=True)}
 
 
-def falls_of(kind: str, score: str, *folders: str) -> dict[tuple[str, int], float]:
-    """A score at full key width minus that at an eighth of it, by size and seed."""
-    falls = dict[tuple[str, int], float]()
-    for folder in folders:
-        full, eighth = (of_width(folder, kind, d_of(folder) * part) for part in (1, 0.125))
-        for run, fall in zip(full, gains(full, eighth, score), strict=True):
-            falls[folder, run["seed"]] = fall
-    return falls
+def falls_of(kind: str, score: str, folder: str) -> dict[int, float]:
+    """A score at full key width minus that at an eighth of it, by seed."""
+    full, eighth = (of_width(folder, kind, D_OF[folder] * part) for part in (1, 0.125))
+    found = gains(full, eighth, score)
+    return {run["seed"]: fall for run, fall in zip(full, found, strict=True)}
 
 
 def equal_losses(folder: str, other: str) -> str:
@@ -581,16 +583,20 @@ def after_holm(folders: Iterable[str], *scores: str) -> str:
     return f"{sum(p is not None and p < 0.05 for p in corrected)} of {len(corrected)}"
 
 
+def better(score: str) -> int:
+    """1 for a score of which a better model has more, -1 for a loss."""
+    return {"bleu": 1, "chrf": 1, "valid_bits": -1, "test_bits": -1}[score]
+
+
 def better_with_shared_keys(score: str, *folders: str) -> str:
     """In how many pairs of equal width and seed shared keys are better: ``12 of 12``."""
     found = []
     for folder, part in product(folders, KEY_WIDTHS):
         shared, separate = (
-            of_width(folder, kind, part * d_of(folder)) for kind in (SHARED, SEPARATE)
+            of_width(folder, kind, part * D_OF[folder]) for kind in (SHARED, SEPARATE)
         )
         found += gains(shared, separate, score)
-    better = (gain > 0 if score == "bleu" else gain < 0 for gain in found)
-    return f"{sum(better)} of {len(found)}"
+    return f"{sum(better(score) * gain > 0 for gain in found)} of {len(found)}"
 
 
 def comparisons() -> list[Gain]:
