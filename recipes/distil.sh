@@ -7,7 +7,8 @@
 #   DATA=DIR         the data folder that it was trained on
 #   TEXT=DIR         the text of that folder: train.en, train.de, and the same for valid and test
 #   OUT=DIR          where everything goes (default: runs/distil)
-#   CUT='...'        how far `shrink` goes (default: --time 0.75 --batch 32 --length 15, in the engine)
+#   CUT='...'        how far `shrink` goes (default: --time 0.75 --time-in ENGINE-int8 --batch 32 --length 15,
+#                    where ENGINE stands for the engine)
 #   ENGINES='onnx'   for which the model is cut, one cut each: onnx, ct2 (default: onnx)
 #   NARROW='...', SHALLOW='...'    Hydra overrides of the small models (default: five eighths of a width of 128;
 #                    one decoder layer); '' leaves one out
@@ -33,6 +34,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ -n "${TEXT:-}" ] || reject "give TEXT=DIR, the text of that data folder"
 OUT=${OUT:-runs/distil}
 SEED=${SEED:-1}
+CUT=${CUT:---time 0.75 --time-in ENGINE-int8 --batch 32 --length 15}
 TUNE=${TUNE:-$((${UPDATES:-3400} * 2 / 3))}
 read -ra narrow <<< "${NARROW-model.encoder_embed_dim=80 model.encoder_ffn_embed_dim=160 model.encoder_attention_heads=5}"
 read -ra shallow <<< "${SHALLOW-model.decoder_layers=1}"
@@ -52,7 +54,7 @@ for side in "$source_lang" "$target_lang"; do
 done
 made_of MODEL "$MODEL"
 made_of TEXT "$TEXT"/*."$source_lang" "$TEXT"/*."$target_lang"
-made_of CUT <(echo "${CUT:-}")
+made_of CUT <(echo "$CUT")
 
 echo "== 1 translate the training text"
 parts=$OUT/parts
@@ -82,7 +84,7 @@ echo "== 3 cut"
 models=$(real "$OUT/models")
 mkdir -p "$models/model"
 for engine in "${engines[@]}"; do
-    read -ra cut <<< "${CUT:---time 0.75 --time-in $engine-int8 --batch 32 --length 15}"
+    read -ra cut <<< "${CUT//ENGINE/$engine}"
     [ -e "$models/model/cut-$engine.pt" ] ||
         fairseq-collab shrink "$MODEL" "$DATA" "${cut[@]}" --for "$engine" "${cpu[@]}" \
             --out "$models/model/cut-$engine.pt" || note $?
