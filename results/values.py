@@ -460,9 +460,6 @@ def trainings() -> dict[str, str]:
         "hours": f"{hours['main']:.1f}",
         "hours_256": f"{hours['large']:.0f}",
         "on_amd": ", ".join(num(gain, "+.2f") for gain in on_amd),
-        "repeated": equal_losses("main", "intel"),
-        "reproduced": reproduced(),
-        "elsewhere": trained_elsewhere(),
     }
 
 
@@ -482,14 +479,11 @@ def queries() -> dict[str, str]:
         for part, short in (("parameters", "parameters"), ("multiply_adds", "work")):
             share = scratch[names[name]][0][part] / standard[0][part]
             found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
-    once, twice = (diagonal_costs(folder) for folder in ("large_earlier", "large_twice"))
-    longer = [cost - once[seed] for seed, cost in twice.items()]
     of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
     start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
     sides = of_width("main", FULL, 32), of_width("main", SHARED, 32)
     found |= {
         "full_of_diagonal": interval(gain_of(gains(*sides, "test_bits")), "+.3f"),
-        "diagonal_longer": interval(gain_of(longer), "+.3f"),
         "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
         "full_instead": interval(
             gain_of(gains(full, scratch["shared, diagonal"], "valid_bits")), "+.3f"
@@ -500,21 +494,11 @@ def queries() -> dict[str, str]:
     for name in ("separate", "diagonal", "full"):
         [gain] = gains(runs["enja", names[name]], enja, "valid_bits")
         found[f"enja_{name}"] = num(gain, "+.3f")
-    manuals = of_width("manuals", SEPARATE, 128)
-    for name, kind in (("separate", SEPARATE), ("diagonal", SHARED)):
-        [gain] = gains(of_width("manuals", kind, 32), manuals, "valid_loss")
-        found[f"manuals_{name}"] = num(gain, "+.3f")
-    [gain] = gains(runs["manuals", "shared, full"], manuals, "valid_loss")
-    found |= {"manuals_full": num(gain, "+.3f")}
     for name, folder, kind, width, against, score in (
         ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
         ("full_main", "main", FULL, 32, 128, "test_bits"),
         ("diagonal_256", "large", SHARED, 64, 256, "valid_bits"),
-        ("diagonal_once", "large_earlier", SHARED, 64, 256, "valid_loss"),
         ("separate_256", "large", SEPARATE, 64, 256, "valid_bits"),
-        ("diagonal_twice", "large_twice", SHARED, 64, 256, "valid_loss"),
-        ("diagonal_eight", "long", SHARED, 32, 128, "valid_loss"),
-        ("diagonal_eight_bleu", "long", SHARED, 32, 128, "bleu"),
         ("eight_heads", "heads8", SHARED, 32, 32, "test_bits"),
         ("eight_heads_bleu", "heads8", SHARED, 32, 32, "bleu"),
     ):
@@ -523,50 +507,11 @@ def queries() -> dict[str, str]:
     return found
 
 
-def diagonal_costs(folder: str) -> dict[int, float]:
-    """What the diagonal costs at a quarter of d = 256, in smoothed bits, by seed."""
-    diagonal, standard = of_width(folder, SHARED, 64), of_width(folder, SEPARATE, 256)
-    found = gains(diagonal, standard, "valid_loss")
-    return {run["seed"]: cost for run, cost in zip(diagonal, found, strict=True)}
-
-
 def falls_of(kind: str, score: str, folder: str) -> dict[int, float]:
     """A score at full key width minus that at an eighth of it, by seed."""
     full, eighth = (of_width(folder, kind, D_OF[folder] * part) for part in (1, 0.125))
     found = gains(full, eighth, score)
     return {run["seed"]: fall for run, fall in zip(full, found, strict=True)}
-
-
-def equal_losses(folder: str, other: str) -> str:
-    """How many trainings of two folders have equal losses, in the three decimals of the second."""
-    pairs = [
-        pair
-        for kind, part in product((SHARED, SEPARATE), KEY_WIDTHS)
-        for pair in zip(*(of_width(one, kind, 128 * part) for one in (folder, other)), strict=True)
-    ]
-    equal = (round(ours["valid_loss"], 3) == theirs["valid_loss"] for ours, theirs in pairs)
-    return f"{sum(equal)} of {len(pairs)}"
-
-
-def trained_again() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Earlier trainings of d = 256, each with the one that took its place."""
-    rows = by(load("shared_keys")["widths"], "folder")
-    names = ("method", "key_dim", "seed")
-    again = {tuple(run[name] for name in names): run for run in rows["large"]}
-    return [(run, again[tuple(run[name] for name in names)]) for run in rows["large_earlier"]]
-
-
-def reproduced() -> str:
-    """How many of them came out alike on an equal processor: ``5 of 5``."""
-    pairs = [(old, new) for old, new in trained_again() if old["hardware"] == new["hardware"]]
-    equal = [all(old[score] == new[score] for score in ("bleu", "chrf")) for old, new in pairs]
-    return f"{sum(equal)} of {len(equal)}"
-
-
-def trained_elsewhere() -> str:
-    """How far the others differ in BLEU, at most."""
-    pairs = [(old, new) for old, new in trained_again() if old["hardware"] != new["hardware"]]
-    return f"{max(abs(old['bleu'] - new['bleu']) for old, new in pairs):.1f}"
 
 
 def after_holm(folders: Iterable[str], *scores: str) -> str:
