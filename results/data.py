@@ -106,7 +106,7 @@ def cache_of(run: dict[str, Any]) -> int:
 
 
 #: Key widths as shares of d.
-KEY_WIDTHS = {0.125: "an eighth", 0.25: "a quarter", 0.5: "half", 1.0: "full"}
+KEY_WIDTHS = {1.0: "full", 0.5: "half", 0.25: "a quarter", 0.125: "an eighth"}
 #: Methods: shared keys with a diagonal or a full matrix a head, and separate keys.
 SHARED, FULL, SEPARATE = "collab_diagonal", "collab", "concatenated"
 
@@ -122,7 +122,7 @@ WIDTHS = {"main": 128, "large": 256}
 #: With d = 128 as an AMD processor trained it.
 ON_AMD = {"amd": 128, "large": 256}
 D_OF = WIDTHS | ON_AMD
-NARROW = (0.125, 0.25, 0.5)
+NARROW = (0.5, 0.25, 0.125)
 
 
 def narrow_keys(

@@ -451,7 +451,7 @@ def trainings() -> dict[str, str]:
     hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
     on_amd = [
         fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu"))
-        for width in (128 * part for part in reversed(KEY_WIDTHS))
+        for width in (128 * part for part in KEY_WIDTHS)
     ]
     return {
         "rows": str(len(runs)),
