@@ -30,7 +30,7 @@ def check_task(options: Any) -> None:
     """Raise UserError if no task of this name is registered."""
     name = getattr(options, "_name", None) or getattr(options, "task", None)
     if name and name not in TASK_REGISTRY:
-        todo = "name the folder of its plug-in with --user-dir"
+        todo = "name the folder of its plug-in with --user-dir, in Python import it first"
         raise UserError(f"no task is registered as {name!r}", todo=todo)
 
 
