@@ -36,6 +36,11 @@ SAME_CHOICE = ("arch", "decoding")
 TRAINED_BY = ("model", "criterion", "optimizer", "lr_scheduler", "optimization")
 #: Options of other sections that change a training.
 TRAINED_ALSO_BY = ("dataset.batch_size", "dataset.max_tokens", "dataset.train_subset")
+#: What the seconds of a model depend on, next to it.
+TIMED = {
+    "train_seconds": ("train_threads", "train_jobs", "hardware"),
+    "translate_seconds": ("translate_threads", "translate_jobs", "translate_hardware"),
+}
 #: Relative difference of training updates above which a table warns.
 BUDGET_TOLERANCE = 0.01
 #: What is cached of a token.
@@ -189,6 +194,17 @@ def warnings(frame: pd.DataFrame) -> list[str]:
         problems.append("different numbers of averaged checkpoints")
     if frame["data_sha256"].isna().any():
         problems.append("the data folder has no manifest: the runs may have read different files")
+    return problems
+
+
+def timed_otherwise(frame: pd.DataFrame, shown: set[str]) -> list[str]:
+    """A warning for each column of seconds that were not all measured in one way."""
+    problems = []
+    for name in (name for name in TIMED if name in shown):
+        ways = distinct(frame[frame[name].notna()], *TIMED[name])
+        if len(ways) > 1:
+            of = "threads, runs at a time, hardware"
+            problems.append(f"{name} was measured in {len(ways)} ways ({of}): {'; '.join(ways)}")
     return problems
 
 

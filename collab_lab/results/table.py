@@ -87,6 +87,7 @@ class Table:
         parameters = [(row, row.values("parameters")) for row in self.rows]
         return (
             collect.warnings(self.frame)
+            + collect.timed_otherwise(self.frame, {*self.columns, self.score})
             + [
                 f"models of {row.label} have {min(found):,} to {max(found):,} parameters"
                 for row, found in parameters

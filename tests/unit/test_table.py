@@ -153,6 +153,21 @@ def test_times_are_a_column_where_they_are_asked_for(tmp_path: Path) -> None:
         main([str(tmp_path), "--columns", "train_second"])
 
 
+def test_seconds_of_two_loads(tmp_path: Path) -> None:
+    """A table of seconds says that some were measured next to another run."""
+    for seed, jobs in ((1, 1), (2, 1), (3, 2)):
+        times = {"train_seconds": 30.0, "train_threads": 1, "train_jobs": jobs}
+        write_run(tmp_path / str(seed), "collab", 64, seed, **times)
+    write_run(tmp_path / "4", "collab", 64, 4)  # given, not trained here: no seconds
+    alone, both = ([tmp_path / str(seed) for seed in seeds] for seeds in ((1, 2, 4), (1, 2, 3)))
+    shown = ("train_seconds",)
+    assert not read_table(alone, columns=shown).warnings()
+    assert not read_table(both, columns=("chrf",)).warnings()
+    for table in (read_table(both, columns=shown), read_table(both, score="train_seconds")):
+        (warning,) = table.warnings()
+        assert "1, 2, some processor" in warning
+
+
 def test_kinds_that_differ_have_no_impossible_rows(tmp_path: Path) -> None:
     """A kind without a key width, or with one of several: a row per method and setting."""
     for parent in ("a", "b"):
