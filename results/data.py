@@ -169,14 +169,17 @@ TWO, THIRD = slice(2), slice(2, None)
 COMPARED = ("ours", "CTranslate2 float32", "CTranslate2 int8")
 
 
-def speedups(runs: slice, preset: str, case: str, heads: str, engine: str = "ours") -> list[float]:
+def speedups(
+    runs: slice, preset: str, case: str, heads: str, engine: str = "ours", of: str = "ratio"
+) -> list[float]:
     """How many times as fast as stock fairseq, in each of these runs of ``bench``.
 
     Args:
         case: the end of a record's case, ``"beam 5, batch 64"``, or ``"training"``.
+        of: ``ratio`` of the medians; ``low`` and ``high`` are percentiles 5 and 95 of the turns.
     """
     return [
-        row["ratio"]
+        row[of]
         for run in load("speed")["runs"][runs]
         for row in run["records"]
         if (row["preset"], row["heads"], row["engine"]) == (preset, heads, engine)

@@ -402,9 +402,31 @@ def keys() -> dict[str, str]:
         "narrow_bleu_sizes": " and ".join(narrow("bleu", "+.2f", size) for size in WIDTHS),
         "narrow_bleu_amd": narrow("bleu", "+.2f", *ON_AMD),
         "all_bleu": narrow("bleu", "+.2f", parts=KEY_WIDTHS),
+        "narrow_bleu_pairs": narrow_pairs("bleu"),
+        "quarter_of_half": " and ".join(quarter_of_half("bleu", "+.2f", size) for size in WIDTHS),
+        "quarter_of_half_bits": " and ".join(
+            quarter_of_half("test_bits", "+.3f", size) for size in WIDTHS
+        ),
         "narrow_chrf": narrow("chrf", "+.2f"),
         "narrow_chrf_sizes": " and ".join(narrow("chrf", "+.2f", size) for size in WIDTHS),
     }
+
+
+def narrow_pairs(score: str) -> str:
+    """The difference over narrow widths of both sizes, with the variance of its single pairs."""
+    found = []
+    for folder, part in product(WIDTHS, NARROW):
+        width = part * WIDTHS[folder]
+        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+        found.append(gains(shared, separate, score))
+    return interval(gain_of([*chain.from_iterable(found)], pooled(found)), "+.2f")
+
+
+def quarter_of_half(score: str, spec: str, folder: str) -> str:
+    """Shared keys of a quarter of the width minus separate keys of a half."""
+    d = WIDTHS[folder]
+    shared, separate = of_width(folder, SHARED, d / 4), of_width(folder, SEPARATE, d / 2)
+    return interval(gain_of(gains(shared, separate, score)), spec)
 
 
 @group
@@ -481,9 +503,12 @@ def queries() -> dict[str, str]:
             found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
     of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
     start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
-    sides = of_width("main", FULL, 32), of_width("main", SHARED, 32)
+    # Trained on another kind of processor, which seeds do not pair.
+    full_main = of_width("main", FULL, 32)
+    diagonal, whole = of_width("main", SHARED, 32), of_width("main", SEPARATE, 128)
     found |= {
-        "full_of_diagonal": interval(gain_of(gains(*sides, "test_bits")), "+.3f"),
+        "full_of_diagonal": interval(unpaired(full_main, diagonal, "test_bits"), "+.3f"),
+        "full_main": interval(unpaired(full_main, whole, "test_bits"), "+.3f"),
         "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
         "full_instead": interval(
             gain_of(gains(full, scratch["shared, diagonal"], "valid_bits")), "+.3f"
@@ -496,7 +521,6 @@ def queries() -> dict[str, str]:
         found[f"enja_{name}"] = num(gain, "+.3f")
     for name, folder, kind, width, against, score in (
         ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
-        ("full_main", "main", FULL, 32, 128, "test_bits"),
         ("diagonal_256", "large", SHARED, 64, 256, "valid_bits"),
         ("separate_256", "large", SEPARATE, 64, 256, "valid_bits"),
         ("eight_heads", "heads8", SHARED, 32, 32, "test_bits"),
@@ -545,7 +569,7 @@ def better_with_shared_keys(score: str, *folders: str) -> str:
 
 
 def comparisons() -> list[Gain]:
-    """The differences in bits of decide.md's tables that have an interval."""
+    """The differences in bits with an interval of decide.md: of its tables, and its sentences."""
     standard, four = FOUR[1], FOUR[0]
     pairs = [(four, standard)]
     for kind in TRAINED_KINDS:
@@ -554,7 +578,16 @@ def comparisons() -> list[Gain]:
         pairs += [(("converted", kind), theirs) for theirs in (standard, ("scratch", kind))]
         pairs += [(("tuned", kind), ("continued", "standard"))]
     found = (gains(decided(*ours), decided(*theirs), "valid_bits") for ours, theirs in pairs)
-    return [gain_of(of_seeds) for of_seeds in found if len(of_seeds) > 2]
+    of_tables = [gain_of(of_seeds) for of_seeds in found if len(of_seeds) > 2]
+    return [
+        *of_tables,
+        decided_gain(*GROUPED_TUNED),
+        decided_gain(("continued", "standard"), standard),
+        decided_gain(("tuned", "latent-4"), ("continued", "latent-4")),
+        decided_gain(("scratch", "shape-latent-4"), ("scratch", "latent-4")),
+        four_heads_on_captions("test_bits"),
+        four_heads_of_64(),
+    ]
 
 
 @group
@@ -779,6 +812,12 @@ def speed() -> dict[str, str]:
         [ends(speedups(TWO, *case, heads), ".2f") for case in cases] for heads in BOTH
     )
 
+    single = [
+        ends([time for end in ("low", "high") for time in speedups(TWO, *case, BOTH[0], of=end)],
+             ".2f")
+        for case in cases
+    ]  # fmt: skip
+
     def one(preset: str, case: str, engine: str) -> str:
         return f"{speedups(THIRD, preset, case, BOTH[0], engine)[0]:.1f}"
 
@@ -786,6 +825,8 @@ def speed() -> dict[str, str]:
         "translation": standard[0],
         "training": standard[1],
         "training_shared": shared[1],
+        "translation_turns": single[0],
+        "training_turns": single[1],
         "third_run": ends(speedups(THIRD, *cases[0], BOTH[0]), ".2f"),
         "long": ends([row["speedup"] for kind in (BOTH[0], "latent, a quarter")
                       for row in by_length()[5, kind][2048]], ".1f"),
