@@ -124,7 +124,7 @@ def check_splittable(path: str | os.PathLike[str]) -> None:
         raise UserError("fairseq would split this path at its colon", path, "give another --out")
 
 
-def check_folder_of(out: Path) -> None:
-    """Raise UserError unless the folder of ``--out`` exists and its path has no colon."""
+def check_folder_of(out: Path, option: str = "--out") -> None:
+    """Raise UserError unless the folder of a result exists and its path has no colon."""
     check_splittable(out)
-    check_folder(out.absolute().parent, "create it, or give another --out")
+    check_folder(out.absolute().parent, f"create it, or give another {option}")

@@ -155,8 +155,8 @@ class SetReport:
         return number
 
 
-#: The reports of the validation and test sets that a pair is in, by the set's name.
-HeldOut = dict[bytes, dict[str, SetReport]]
+#: The reports of the validation and test sets that a pair is in, once for each time.
+HeldOut = dict[bytes, list[SetReport]]
 
 
 def inspect(line: bytes) -> tuple[str, str]:
@@ -247,10 +247,10 @@ def check_set(
             report.copies += source.strip() == target.strip() != b""
             pair = source.strip() + b"\n" + target.strip()
             if split == "train":
-                for held in held_out.pop(pair, {}).values():
+                for held in held_out.pop(pair, []):
                     held.in_training_text += 1
             else:
-                held_out.setdefault(pair, {})[split] = report
+                held_out.setdefault(pair, []).append(report)
             for output, row in zip(outputs, (source, target), strict=False):
                 output.write(row + b"\n")
     if not report.read:

@@ -79,9 +79,9 @@ def documents(
         for size, document in under_way.items():
             full = starts or len(document) == size
             if document and (full or _is_too_long(document, sentence)):
-                report.shortened += not full
                 # all that end here end with the same sentence: as long is the same
                 if len(document) not in ended:
+                    report.shortened += not full
                     report.documents += 1
                     yield document
                 ended.add(len(document))

@@ -56,6 +56,18 @@ def save_atomically() -> None:
         checkpoints.save(obj, filename)
 
 
+def refuse_asynchronous_writes() -> None:
+    """--write-checkpoints-asynchronously leaves no checkpoint_last.pt without ioPath."""
+    from fairseq import checkpoint_utils
+
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        if cfg.write_checkpoints_asynchronously:
+            problem, todo = "fairseq needs ioPath for it", "leave it out"
+            raise UserError(problem, "--write-checkpoints-asynchronously", todo)
+        return original(cfg, trainer, **kwargs)
+
+
 def copy_atomically() -> None:
     """fairseq overwrites checkpoint_last.pt and checkpoint_best.pt in place."""
     from fairseq.file_io import PathManager

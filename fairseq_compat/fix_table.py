@@ -46,6 +46,7 @@ FIXES: dict[str, tuple[Callable[[], None], ...]] = {
         checkpoint_fixes.copy_atomically,
         checkpoint_fixes.name_files,
         checkpoint_fixes.require_start,
+        checkpoint_fixes.refuse_asynchronous_writes,
         fairseq_fixes.call_self_attention_in_evaluation,
         option_fixes.name_nearest_options,
         option_fixes.require_model_and_optimizer,

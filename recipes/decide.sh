@@ -92,7 +92,7 @@ convert() {   # KIND COMMAND OPTIONS...: of the standard model with $seed
     mkdir -p "$folder"
     [ -e "$folder/to-$1.pt" ] ||
         fairseq-collab "$2" "$whole" "$data" "${@:3}" --out "$folder/to-$1.pt" "${cpu[@]}" || note $?
-    fairseq-collab score "$folder/to-$1.pt" "$data" --run "$OUT/converted/to-$1_seed-$seed" \
+    [ ! -e "$folder/to-$1.pt" ] || fairseq-collab score "$folder/to-$1.pt" "$data" --run "$OUT/converted/to-$1_seed-$seed" \
         --set method="to-$1" --set common.seed="$seed" "${cpu[@]}" || note $?
 }
 for seed in ${SEEDS//,/ }; do

@@ -55,6 +55,7 @@ done
 made_of MODEL "$MODEL"
 made_of TEXT "$TEXT"/*."$source_lang" "$TEXT"/*."$target_lang"
 made_of CUT <(echo "$CUT")
+made_of SEED <(echo "$SEED")
 
 echo "== 1 translate the training text"
 parts=$OUT/parts

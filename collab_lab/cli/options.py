@@ -92,12 +92,12 @@ def check_model_out(args: Namespace) -> None:
             raise UserError(problem, tuned, "remove its folder, or give another --out")
 
 
-def check_new(args: Namespace, *results: Path) -> None:
+def check_new(args: Namespace, *results: Path, option: str = "--out") -> None:
     """Raise UserError if a result exists already, unless ``--force`` is given."""
     todo = "give --force to overwrite it" if "force" in args else "remove it"
     for path in results:
         if path.exists() and not vars(args).get("force"):
-            raise UserError("already exists", path, f"{todo}, or give another --out")
+            raise UserError("already exists", path, f"{todo}, or give another {option}")
 
 
 def add_cpu(parser: Any) -> None:

@@ -326,8 +326,8 @@ def check_figure(args: argparse.Namespace) -> None:
     """Raise UserError unless ``--figure`` can be written."""
     if args.figure.suffix not in (".svg", ".pdf"):
         raise UserError("the name of a figure must end in .svg or .pdf", args.figure)
-    check_folder_of(args.figure)
-    options.check_new(args, args.figure)
+    check_folder_of(args.figure, "--figure")
+    options.check_new(args, args.figure, option="--figure")
 
 
 def draw_series(args: argparse.Namespace, prices: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from scipy.optimize import isotonic_regression
 
 from collab_common import ATTENTION_TYPES
@@ -387,9 +389,13 @@ def _machine(timed_in: str) -> str:
 
 
 def key_of(trained: Trained, work: Work, changed: Sequence[str]) -> str:
-    """A hash of all that seconds depend on, but for the machine."""
+    """A hash of all that seconds depend on, but for what :func:`_machine` says."""
     where = hardware(cpu=trained.device.type == "cpu")
-    text = "\n".join([*sizes_of(trained), repr(work), *sorted(changed), trained.arch, where])
+    how = [*sorted(changed), trained.arch, where]
+    if engine_of(work.timed_in).name == "fairseq":  # whose steps torch computes
+        how += [torch.__version__, *(f"{k}={v}" for k, v in sorted(os.environ.items())
+                                     if k.startswith("FAIRSEQ_COLLAB_"))]  # fmt: skip
+    text = "\n".join([*sizes_of(trained), repr(work), *how])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -48,7 +48,10 @@ class Adapter(nn.Module):
             if hasattr(original, name):
                 setattr(self, name, getattr(original, name))
         # transformers records attention weights by hooks, which it installs once a model.
-        self._forward_hooks.update(original._forward_hooks)
+        for hooks in ("", "_with_kwargs", "_always_called"):
+            getattr(self, f"_forward_hooks{hooks}").update(
+                getattr(original, f"_forward_hooks{hooks}")
+            )
         self.train(original.training)
 
     def forward(

@@ -47,8 +47,10 @@ def collect(
             hook = partial(_record, calls, name)
             handle = model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
             until.enter_context(handle)
+        any_batch = False
         for batch in bar("prices", inputs):
             calls.clear()
+            any_batch = True
             batch = {name: as_float32(value) for name, value in batch.items()}
             output = model(**batch)
             scalar = random_product(output, batch, generator)
@@ -59,6 +61,8 @@ def collect(
             for (name, x, y, mask, _), gradient in zip(calls, gradients, strict=True):
                 gradient = gradient.transpose(0, 1)  # (T, B, d)
                 sums[name].add(x, y, gradient.any(-1), gradient, mask)
+    if not any_batch:
+        raise UserError("has no batch", "`inputs`", "give one at least")
     for name, total in sums.items():
         if not any(total.queries):
             raise UserError("it has no effect on the output", name, "give inputs that it reads")

@@ -47,7 +47,12 @@ class Row(NamedTuple):
 
     @property
     def method(self) -> str:
-        return self.label.split(", ")[0]
+        return str(self.runs["method"].iloc[0])
+
+    @property
+    def choices(self) -> str:
+        """The options in the label, as text."""
+        return self.label.removeprefix(self.method)
 
     def values(self, name: str) -> list[Any]:
         """The values of a column, one per seed; empty if a seed has none."""
@@ -133,11 +138,13 @@ def read_table(
     score = measure(frame) if score is None else score
     x = default_x(frame) if x is None else x
     placed = frame if x == NO_X else frame[_column(frame, x, "--x").notna()]
-    rows = rows_of(placed, x)
     scores = numeric(_column(placed, score, "--score"))
     if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
+    if score != x:  # facts of the user and options of the sweep are text
+        placed = placed.assign(**{score: scores})
+    rows = rows_of(placed, x)
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
     baseline = choose_baseline(rows, against)
     return Table(placed, x, score, baseline, rows, [*unfinished, *without], command, columns)
@@ -240,7 +247,7 @@ def differences(table: Table) -> list[Difference | None]:
 def _base(row: Row, bases: Sequence[Row]) -> Row | None:
     """The baseline's only row at the row's ``x``, or the one with the row's choices."""
     at_x = [base for base in bases if base.x == row.x]
-    equal = [base for base in at_x if base.label.split(", ")[1:] == row.label.split(", ")[1:]]
+    equal = [base for base in at_x if base.choices == row.choices]
     return next(iter(at_x if len(at_x) == 1 else equal), None)
 
 

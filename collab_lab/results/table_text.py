@@ -148,7 +148,7 @@ def latex(table: Table) -> str:
     tested = differences(table)
     head = ["", *_x(table, noun(table) and _short(table, table.x)), _short(table, table.score)]
     head += ["difference", "p"] * any(tested)
-    names = table.columns or [
+    names = shown_columns(table) if table.columns else [
         name
         for name in dict.fromkeys((measure(table.frame), *PAPER_COLUMNS))
         if name != table.score and all(row.values(name) for row in table.rows)

@@ -89,6 +89,9 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         name: value_of(name, text, saved) for name, text in chosen.items() if is_option(name, saved)
     }
     check_length_limit(values)
+    if cpu and values.get("common.fp16"):
+        problem = "is not for the CPU, which computes in single precision"
+        raise UserError(problem, "--set common.fp16", "leave it or --cpu out")
     changed = {name: value for name, value in values.items() if _is_of_model(name)}
     if changed:  # a model that cannot be built fails before there is a folder
         open_model(checkpoint, data, **_without_sections(changed))

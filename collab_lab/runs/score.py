@@ -22,7 +22,7 @@ import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli.eval_lm import eval_lm
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from collab_common import files
 from collab_common.errors import UserError
@@ -210,11 +210,13 @@ def check_number(trained: Trained, reference: Path) -> None:
 def chosen_options(generation: Mapping[str, Any]) -> Facts:
     """The search options that differ from fairseq's defaults, and the limit of lengths."""
     defaults = {name: vars(GenerationConfig)[name] for name in GenerationConfig.__annotations__}
-    return {
+    chosen = {
         name: generation[name]
         for name, default in defaults.items()
         if name in generation and (name in LENGTH_LIMIT or generation[name] != default)
     }
+    # Lists of OmegaConf are no JSON.
+    return {name: list(one) if isinstance(one, ListConfig) else one for name, one in chosen.items()}
 
 
 def score_translations(

@@ -186,8 +186,7 @@ def _explained(said: str) -> UserError | None:
 def _jobs(name: str, grid: Iterable[list[str]]) -> Iterator[Job]:
     names: set[str] = set()
     points = [point for overrides in grid for point in combinations(overrides)]
-    for varied, fixed in bar("runs", points):
-        words = [*fixed, *(f"{key}={value}" for key, value in varied.items())]
+    for varied, words in bar("runs", points):
         try:
             config = named(compose(name, [*map(_added, words)], return_hydra_config=True))
         except ValueError as error:  # a group set to null
@@ -235,20 +234,23 @@ def _added(override: str) -> str:
 
 
 def combinations(overrides: list[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The varied options of each point of the grid, and the overrides that all points share.
+    """The varied options of each point of the grid, and all its overrides.
 
-    As in Hydra, a later override of an option replaces an earlier one.
+    As in Hydra, a later override of an option replaces an earlier one, also if one of them begins
+    with ``+`` (which only Hydra needs, to add what the files lack).
     """
     last: dict[str, Any] = {}
     for parsed in OverridesParser.create().parse_overrides(overrides):
-        last.pop(parsed.get_key_element(), None)
-        last[parsed.get_key_element()] = parsed
+        key = parsed.get_key_element().lstrip("+")
+        last.pop(key, None)
+        last[key] = parsed
     varied = {
         key: one.sweep_string_iterator() for key, one in last.items() if one.is_sweep_override()
     }
     fixed = [one.input_line for key, one in last.items() if key not in varied]
     for values in itertools.product(*varied.values()):
-        yield dict(zip(varied, values, strict=True)), fixed
+        point = dict(zip(varied, values, strict=True))
+        yield point, [*fixed, *(f"{last[key].get_key_element()}={of}" for key, of in point.items())]
 
 
 def run_name(varied: dict[str, str]) -> str:

@@ -55,21 +55,24 @@ def train_command(run: Run, config: DictConfig) -> list[str]:
         "hydra/job_logging=none",
         "common.reset_logging=true",  # fairseq's own log format
         *in_training(config),
-        *without_resets(run, config),
+        *resumed(run, config),
     ]
 
 
-def without_resets(run: Run, config: DictConfig) -> list[str]:
-    """Overrides for a training that resumes, so that nothing is reset again.
+def resumed(run: Run, config: DictConfig) -> list[str]:
+    """Overrides for a training that resumes: from its own checkpoint, and nothing is reset again.
 
-    fairseq would reset the optimizer, for example, at each attempt, and the result would depend on
-    when the run was killed.
+    fairseq would read another ``restore_file`` at each attempt, and lose what the run has done; it
+    would also reset the optimizer, for example, and the result would depend on when the run was
+    killed.
     """
-    checkpoint = config.get("checkpoint") or {}
-    is_own = checkpoint.get("restore_file", OWN_CHECKPOINT) == OWN_CHECKPOINT
-    if not is_own or not (run.checkpoints / OWN_CHECKPOINT).exists():
+    if not (run.checkpoints / OWN_CHECKPOINT).exists():
         return []
-    return [f"checkpoint.{name}=false" for name in RESETS if checkpoint.get(name)]
+    checkpoint = config.get("checkpoint") or {}
+    words = [f"checkpoint.{name}=false" for name in RESETS if checkpoint.get(name)]
+    if checkpoint.get("restore_file", OWN_CHECKPOINT) != OWN_CHECKPOINT:
+        words.append(f"checkpoint.restore_file={OWN_CHECKPOINT}")
+    return words
 
 
 def quoted(path: Path) -> str:

@@ -81,6 +81,11 @@ def train_seconds(run: Run, extra_state: Mapping[str, Any]) -> float | None:
     return round(float(seconds) - before, 1)
 
 
+#: fairseq's criterions whose loss is the negative log-likelihood, which they log under no name of
+#: its own.
+UNSMOOTHED = ("cross_entropy", "adaptive_loss")
+
+
 def losses(trained: Trained, run: Run) -> dict[str, float | None]:
     """The losses of a record.
 
@@ -92,6 +97,8 @@ def losses(trained: Trained, run: Run) -> dict[str, float | None]:
     """
     validation = validate(trained)
     nll = validation.get("valid_nll_loss")
+    if nll is None and trained.cfg.criterion._name in UNSMOOTHED:
+        nll = validation["valid_loss"]
     bits = float(validation["valid_loss"] if nll is None else nll)
     guess = math.log2(len(trained.task.target_dictionary))
     if run.started().checkpoint is None and not bits < 2 * guess:

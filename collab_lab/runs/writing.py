@@ -129,10 +129,10 @@ def say_if_given(texts: Texts) -> None:
         problem = f"{translations} equals {reference}, line for line"
         problem += "" if len(known) == number else f", in all {len(known)} lines without <unk>"
         say(f"warning: {problem}: is it the reference, or of --score-reference?")
-    elif (begun := begun_with(hypotheses, references)) >= BEGUN:
+    elif begun := begun_with(hypotheses, references):
         share = f"{begun:.0%} of {translations} begin as their references do, and few end so"
         say(f"warning: {share}: was the model given their first words (--prefix-size)?")
-    elif (ended := begun_with(*map(backwards, (hypotheses, references)))) >= BEGUN:
+    elif ended := begun_with(*map(backwards, (hypotheses, references))):
         share = f"{ended:.0%} of {translations} end as their references do, and few begin so"
         say(f"warning: {share}: was the model given their last words?")
 
@@ -280,8 +280,8 @@ def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
                 sum(of(ours) == of(theirs) for ours, theirs in pairs) / len(pairs)
                 for of in (begin, _last_word)
             )
-            shares += [begun / least * BEGUN] if ended < 0.8 * begun else []
-    return min(1.0, max(shares))
+            shares += [begun] if begun >= least and ended < 0.8 * begun else []
+    return max(shares)
 
 
 def _first_character(line: str) -> str:

@@ -247,9 +247,15 @@ def chosen_kinds(
     if "cache" not in parts:
         reject_unused(NOT_CUT, kinds=kinds)
         return None
-    known = {*CACHE_CUTS, *(cut.name for cut in own if cut.part == "cache")}
+    of_own = {cut.name for cut in own if cut.part == "cache"}
+    known = {*CACHE_CUTS, *of_own}
     if kinds is None:
         return None
+    if not kinds:
+        raise UserError("names no kind of heads", "`kinds`", "name one, or leave it out")
+    if of_own and not of_own & {*kinds}:
+        problem = "is not used, because `kinds` names others"
+        raise UserError(problem, f"`with_cuts` {min(of_own)}", "name it there, or leave one out")
     if unknown := sorted({*kinds} - known):
         raise UserError(f"{unknown[0]!r} must be one of {', '.join(sorted(known))}", "`kinds`")
     for kind in kinds:

@@ -47,6 +47,8 @@ def average_checkpoints(
         UserError: a checkpoint cannot be read, does not match the others, or holds NaN; or
             the result cannot be written.
     """
+    if not paths:
+        raise UserError("names no checkpoint", "`paths`", "give one at least")
     first, *others = [os.fspath(path) for path in paths]
     newest, known = _read(first, ema), {sha256(Path(first)): first}
     is_said = not ema and say_if_left_out(newest, first)

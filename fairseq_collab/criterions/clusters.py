@@ -170,5 +170,8 @@ def similarity(gram: Tensor, membership: Tensor) -> Similarity:
 
 def cosine(product: Tensor, norm: Tensor, other_norm: Tensor) -> Tensor:
     """Divide an inner product by two lengths, given squared; 0 without gradient for a length 0."""
-    tiny = torch.finfo(product.dtype).tiny
-    return product / (norm * other_norm).clamp_min(tiny).sqrt()
+    square = norm * other_norm
+    has_length = square > torch.finfo(product.dtype).tiny
+    # Also in the branch that is not taken: a division by a tiny length would have a huge gradient.
+    lengths = square.where(has_length, torch.ones_like(square)).sqrt()
+    return (product / lengths).where(has_length, torch.zeros_like(product))

@@ -99,6 +99,8 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
         sizes = {"qk_head_size": cfg.qk_head_size, "v_head_size": cfg.v_head_size}
         return SeparateAttention(site.embed_dim, heads, kdim=site.kdim, **sizes)
     check_sizes(key_dim=key_dim, most=widest_key(cfg.query_mixing, site.embed_dim, site.kdim))
+    if cfg.v_head_size is not None:
+        check_sizes(v_head_size=cfg.v_head_size, most=max(site.embed_dim, site.kdim) + 1)
     return CollaborativeAttention(
         site.embed_dim,
         heads,

@@ -53,6 +53,9 @@ def test_one_that_would_be_too_long_ends_earlier(monkeypatch: pytest.MonkeyPatch
     made, report = joined([3, 3, 3, 9, 1], (3,))
     assert made == [[0, 1], [2], [3], [4]]
     assert (report.documents, report.shortened) == (4, 3)
+    made, report = joined([3, 3, 3, 3], (3, 4))  # both sizes end where a third is too long
+    assert made == [[0, 1], [2, 3]]
+    assert (report.documents, report.shortened) == (2, 1)
 
 
 def test_the_longest_fills_the_positions_of_fairseq() -> None:

@@ -79,6 +79,8 @@ def test_moving_averages_in_place_of_the_weights(
         assert capsys.readouterr().err.count("average --ema") == 1
     open_model(paths[0], toy_checkpoints.COPY)
     assert capsys.readouterr().err.count("average --ema") == 1
+    with refusing("paths"):
+        average_checkpoints([], out)
     with refusing(str(out), "--store-ema"):
         average_checkpoints([out], tmp_path / "none.pt", ema=True)
 

@@ -81,8 +81,14 @@ def test_a_second_training_in_one_folder(train_args: list[str], tmp_path: Path) 
 def test_a_start_that_is_not_there(option: str, tmp_path: Path) -> None:
     """Else it is a training from scratch."""
     starts = {"restore_file": "checkpoint_last.pt", "finetune_from_model": "", "continue_once": ""}
-    cfg = Namespace(save_dir=str(tmp_path), **{**starts, option: "none.pt"})
+    cfg = Namespace(
+        save_dir=str(tmp_path), write_checkpoints_asynchronously=False,
+        **{**starts, option: "none.pt"},
+    )  # fmt: skip
     with refusing("none.pt"):
+        checkpoint_utils.load_checkpoint(cfg, None)
+    cfg.write_checkpoints_asynchronously = True  # leaves no checkpoint_last.pt
+    with refusing("--write-checkpoints-asynchronously"):
         checkpoint_utils.load_checkpoint(cfg, None)
 
 

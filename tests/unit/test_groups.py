@@ -83,6 +83,17 @@ def test_a_head_of_zeros_has_no_gradient_and_no_nan() -> None:
     (within + between).sum().backward()
     assert within.isfinite().all()
     assert flat.grad.isfinite().all()
+    assert flat.grad.abs().max() < 10
+
+
+def test_zeros_next_to_another_head_of_their_group() -> None:
+    """Whose mean has a length: the cosine with the head of zeros is 0, without a gradient of it."""
+    flat = features(1, 4)
+    flat[0, 1] = 0
+    flat.requires_grad_()
+    within, between = clusters.similarity(gram_of(flat), one_hot([[0, 0, 1, 1]], 2))
+    (within + between).sum().backward()
+    assert flat.grad.abs().max() < 10
 
 
 # ---- features ------------------------------------------------------------------------------------

@@ -58,6 +58,15 @@ def test_a_kind_of_heads_of_the_user(model: Trained, found: Evidence, tmp_path: 
     assert both.shares["heads"] <= 0.7
 
 
+def test_a_cut_that_is_not_used(model: Trained, found: Evidence) -> None:
+    """`kinds` may choose among the cuts of a file, but not leave all of them out, or be empty."""
+    cuts = cuts_in(EXAMPLES / "value_groups.py")
+    with refusing("values-of-1", "`kinds`"):
+        shrink(model, cache=0.75, kinds=["latent"], with_cuts=cuts, evidence=found)
+    with refusing("`kinds`"):
+        shrink(model, cache=0.75, kinds=[], evidence=found)
+
+
 def test_heads_that_share_a_value_only(model: Trained, found: Evidence, tmp_path: Path) -> None:
     """Written from the page by somebody else: two and one values for all heads."""
     cuts = cuts_in(EXAMPLES / "value_groups.py")

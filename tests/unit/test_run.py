@@ -250,9 +250,11 @@ def test_runs_under(run: Run, tmp_path: Path) -> None:
 def test_combinations_of_a_sweep() -> None:
     overrides = ["a=1,2", "b=x", "c=3,4", "a=5,6", "c=7", "d.e=[1,2]"]
     assert list(combinations(overrides)) == [
-        ({"a": "5"}, ["b=x", "c=7", "d.e=[1,2]"]),
-        ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]"]),
+        ({"a": "5"}, ["b=x", "c=7", "d.e=[1,2]", "a=5"]),
+        ({"a": "6"}, ["b=x", "c=7", "d.e=[1,2]", "a=6"]),
     ]
+    assert list(combinations(["a.b=1,2", "++a.b=3", "+c=x"])) == [({}, ["++a.b=3", "+c=x"])]
+    assert [*combinations(["+c=x,y"])] == [({"c": one}, [f"+c={one}"]) for one in "xy"]
     assert list(combinations(["b=x"])) == [({}, ["b=x"])]
 
 
@@ -392,7 +394,9 @@ def test_only_the_start_of_a_training_resets_anything(run: Run) -> None:
     run.checkpoints.mkdir()
     (run.checkpoints / "checkpoint_last.pt").touch()
     assert [*words, "checkpoint.reset_optimizer=false"] == train_command(run, config)
-    config.checkpoint.restore_file = "/other/model.pt"  # from which fairseq starts each time
+    config.checkpoint.restore_file = "/other/model.pt"  # from which fairseq would start each time
+    assert train_command(run, config)[-1] == "checkpoint.restore_file=checkpoint_last.pt"
+    (run.checkpoints / "checkpoint_last.pt").unlink()
     assert train_command(run, config) == words
 
 
@@ -432,6 +436,12 @@ def test_a_model_that_is_worse_than_guessing_has_diverged(
     found = {"valid_loss": 9.5, "valid_nll_loss": 7.99}
     monkeypatch.setattr(training, "validate", lambda _: found)
     assert losses(model, run) == {"valid_loss": 9.5, "valid_nats": 5.53825}
+    only = {"valid_loss": 7.99}
+    monkeypatch.setattr(training, "validate", lambda _: only)
+    assert losses(model, run) == {"valid_loss": 7.99, "valid_nats": None}
+    model.cfg.criterion._name = "cross_entropy"  # whose loss fairseq logs under one name
+    assert losses(model, run) == {"valid_loss": 7.99, "valid_nats": 5.53825}
+    monkeypatch.setattr(training, "validate", lambda _: found)
     found["valid_nll_loss"] = loss
     with refusing("4.0") as diverged:
         losses(model, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from collab_lab.runs.from_checkpoint import configuration
 from collab_lab.runs.length_limit import FAIRSEQ_LIMIT, LENGTH_LIMIT, in_training, limit_lengths
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run
-from collab_lab.runs.score import check_dropout, key_width
+from collab_lab.runs.score import check_dropout, chosen_options, key_width
 from collab_lab.trained.checkpoint import open_model
 from fairseq_compat.safe_load import read
 
@@ -189,6 +190,18 @@ def test_a_dropout_that_no_module_has(names: Any, unequal: Path, corpus: Path) -
         check_dropout(model, {"retain_dropout_modules": names})
     check_dropout(model, {"retain_dropout_modules": ["TransformerEncoder"]})
     check_dropout(model, {})
+
+
+def test_a_list_of_modules_is_kept() -> None:
+    """In the record, which is JSON."""
+    given = OmegaConf.create({"retain_dropout_modules": ["TransformerEncoder"], "beam": 5})
+    found = json.loads(json.dumps(chosen_options(given)))
+    assert found == {"retain_dropout_modules": ["TransformerEncoder"]}
+
+
+def test_half_precision_is_not_for_the_cpu(unequal: Path, corpus: Path) -> None:
+    with refusing("common.fp16"):
+        configuration(unequal, corpus, {"common.fp16": "true"}, cpu=True)
 
 
 def test_a_name_that_is_set_twice(

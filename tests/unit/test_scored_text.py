@@ -278,6 +278,15 @@ def test_a_start_that_was_given_is_said_of_text_without_blanks() -> None:
     assert begun_with([f"{line[:4]}任何{line[5:]}" for line in text], text) == 0
 
 
+def test_a_share_of_starts_is_the_counted_one() -> None:
+    """Of the first two words 19 of 20, which is enough; of fewer nothing is said."""
+    theirs = [f"Wort{i} Zwei{i} folgt hier noch etwas {i}" for i in range(60)]
+    for wrong, share in ((3, 0.95), (4, 0.0)):
+        begun = (" ".join(line.split()[:2]) for line in theirs)
+        ours = [f"{'x' if i < wrong else ''}{two} anders" for i, two in enumerate(begun)]
+        assert begun_with(ours, theirs) == share
+
+
 def test_openings_that_many_references_have_show_nothing() -> None:
     """Captions begin with one of few words, which any model guesses."""
     words = ["Ein", "Eine", "Zwei"]

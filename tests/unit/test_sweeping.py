@@ -129,7 +129,9 @@ def test_kinds_of_runs_have_options_of_their_own(mine: Path) -> None:
 def test_values_of_kinds_of_runs() -> None:
     (kind,) = kinds_of_runs([{"a": None, "b": [True, "x"], "c": [[1, 2]], "d": "range(1,3)"}])
     found = list(combinations([*kind, "d=5"]))
-    assert found == [({"b": b, "c": "[1,2]"}, ["a=null", "d=5"]) for b in ("True", "x")]
+    assert found == [
+        ({"b": b, "c": "[1,2]"}, ["a=null", "d=5", f"b={b}", "c=[1,2]"]) for b in ("True", "x")
+    ]
     assert kinds_of_runs(None) == [[]]
     for wrong in ({}, [], ["model"], [{"model": {"key_dim": 3}}], "collab"):
         with refusing("runs"):

@@ -153,6 +153,38 @@ def test_times_are_a_column_where_they_are_asked_for(tmp_path: Path) -> None:
         main([str(tmp_path), "--columns", "train_second"])
 
 
+def test_methods_with_commas(tmp_path: Path) -> None:
+    """A method is its whole name: neither a baseline nor a choice is read out of it."""
+    for seed, bleu in ((1, 40.0), (2, 41.5)):
+        write_run(tmp_path, "concatenated", 64, seed, bleu)
+        write_run(tmp_path, "concatenated, fine-tuned", 64, seed, bleu + seed)
+    table = read_table([tmp_path])
+    assert table.baseline == "concatenated"
+    by_label = dict(zip((row.label for row in table.rows), differences(table), strict=True))
+    tuned = by_label["concatenated, fine-tuned"]
+    assert tuned
+    assert tuned.gain
+    assert tuned.gain.mean == 1.5
+    assert by_label["concatenated"] is None
+
+
+def test_a_score_of_the_user(tmp_path: Path) -> None:
+    """Facts that a user gives are text, and a score if all are numbers."""
+    for method, value in (("concatenated", "1.5"), ("collab", "2.25")):
+        write_run(tmp_path, method, 64, overrides={"mine": value, "common.seed": "1"})
+    table = read_table([tmp_path], score="mine")
+    assert {row.label: row.values("mine") for row in table.rows} == {
+        "collab": [2.25], "concatenated": [1.5],
+    }  # fmt: skip
+    assert [one.gain.mean for one in differences(table) if one and one.gain] == [0.75]
+
+
+def test_unknown_columns_of_latex(tmp_path: Path) -> None:
+    write_run(tmp_path, "collab", 64)
+    with pytest.raises(UserError, match="valid_los"):
+        latex(read_table([tmp_path], columns=("valid_los",)))
+
+
 def test_seconds_of_two_loads(tmp_path: Path) -> None:
     """A table of seconds says that some were measured next to another run."""
     for seed, jobs in ((1, 1), (2, 1), (3, 2)):

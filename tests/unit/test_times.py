@@ -365,6 +365,11 @@ def test_seconds_are_of_what_was_asked(model: Trained, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(parts, "hardware", lambda cpu: f"another machine, {cpu}")
         assert parts.key_of(model, work, ("heads", "units")) != key
+    with monkeypatch.context() as patch:  # a switch of this project's own steps
+        patch.setenv("FAIRSEQ_COLLAB_ROUNDED", "torch")
+        assert parts.key_of(model, work, ("heads", "units")) != key
+        of_ct2 = parts.key_of(model, Work("ct2-int8", 1, 30), ())
+    assert parts.key_of(model, Work("ct2-int8", 1, 30), ()) == of_ct2
     modules = [type(module) for module in model.model.modules()]
     program(model, "fairseq", 7)(1)
     assert [type(module) for module in model.model.modules()] == modules
