@@ -125,6 +125,12 @@ D_OF = WIDTHS | ON_AMD
 NARROW = (0.5, 0.25, 0.125)
 
 
+def shared_and_separate(folder: str, part: float) -> tuple[Runs, Runs]:
+    """Runs with shared (diagonal) and with separate keys of this share of d."""
+    width = part * D_OF[folder]
+    return of_width(folder, SHARED, width), of_width(folder, SEPARATE, width)
+
+
 def narrow_keys(
     score: str, folders: Iterable[str] = tuple(WIDTHS), parts: Iterable[float] = NARROW
 ) -> list[float]:
@@ -136,8 +142,7 @@ def narrow_keys(
     for folder in folders:
         of_seed: dict[int, list[float]] = {}
         for part in parts:
-            width = part * D_OF[folder]
-            shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
+            shared, separate = shared_and_separate(folder, part)
             for run, gain in zip(shared, gains(shared, separate, score), strict=True):
                 of_seed.setdefault(run["seed"], []).append(gain)
         found += [fmean(some) for some in of_seed.values()]

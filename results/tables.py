@@ -56,6 +56,7 @@ from results.data import (
     load,
     long_rows,
     of_width,
+    shared_and_separate,
     signed,
     speedups,
     unpaired,
@@ -298,7 +299,7 @@ def readme_key_widths() -> Rows:
     yield ["key width K", "shared", "separate", "difference (95%)", "test loss, difference (95%)",
            "paper: shared", "separate", "difference"]  # fmt: skip
     for part, paper in PAPER.items():
-        shared, separate = (of_width("main", kind, 128 * part) for kind in (SHARED, SEPARATE))
+        shared, separate = shared_and_separate("main", part)
         name = "d" if part == 1 else f"d/{round(1 / part)}"
         theirs = (*(num(bleu, ".1f") for bleu in paper), num(paper[0] - paper[1], "+.2f"))
         yield [name, *(average(side, "bleu", ".1f") for side in (shared, separate)),
@@ -353,8 +354,8 @@ def differences_of_widths(folder: str) -> Rows:
     yield ["key width", "loss, validation", "loss, test", "chrF", "BLEU"]
     for part, name in KEY_WIDTHS.items():
         width = WIDTHS[folder] * part
-        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
-        cells = differences(shared, separate, "valid_bits", "test_bits", "chrf", "bleu")
+        scores = "valid_bits", "test_bits", "chrf", "bleu"
+        cells = differences(*shared_and_separate(folder, part), *scores)
         yield [f"{name}: {int(width)}", *cells]
 
 

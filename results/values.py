@@ -53,6 +53,7 @@ from results.data import (
     load,
     narrow_keys,
     of_width,
+    shared_and_separate,
     signed,
     speedups,
     unpaired,
@@ -386,7 +387,7 @@ def keys() -> dict[str, str]:
     def narrow(score: str, spec: str, *folders: str, parts: Iterable[float] = NARROW) -> str:
         """With one variance within the sizes."""
         found = [narrow_keys(score, [folder], parts) for folder in folders or WIDTHS]
-        return interval(gain_of([*chain.from_iterable(found)], pooled(found)), spec)
+        return of_groups(found, spec)
 
     bits = ([-gain for gain in narrow_keys("test_bits", [folder])] for folder in WIDTHS)
     return {
@@ -414,12 +415,13 @@ def keys() -> dict[str, str]:
 
 def narrow_pairs(score: str) -> str:
     """The difference over narrow widths of both sizes, with the variance of its single pairs."""
-    found = []
-    for folder, part in product(WIDTHS, NARROW):
-        width = part * WIDTHS[folder]
-        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
-        found.append(gains(shared, separate, score))
-    return interval(gain_of([*chain.from_iterable(found)], pooled(found)), "+.2f")
+    widths = product(WIDTHS, NARROW)
+    return of_groups([gains(*shared_and_separate(*one), score) for one in widths], "+.2f")
+
+
+def of_groups(groups: Sequence[Sequence[float]], spec: str) -> str:
+    """The mean of grouped differences and its interval, with one variance within the groups."""
+    return interval(gain_of([*chain.from_iterable(groups)], pooled(groups)), spec)
 
 
 def quarter_of_half(score: str, spec: str, folder: str) -> str:
@@ -447,7 +449,7 @@ def falls() -> dict[str, str]:
         for folder in folders:
             shared, separate = (falls_of(kind, "bleu", folder) for kind in (SHARED, SEPARATE))
             found.append([separate[seed] - fall for seed, fall in shared.items()])
-        return interval(gain_of([*chain.from_iterable(found)], pooled(found)), ".2f")
+        return of_groups(found, ".2f")
 
     paper = [full - eighth for full, eighth in zip(PAPER[1.0], PAPER[0.125], strict=True)]
     return {
@@ -471,10 +473,7 @@ def trainings() -> dict[str, str]:
         for folder, every in by(load("shared_keys")["widths"], "folder").items()
     }
     hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
-    on_amd = [
-        fmean(gains(of_width("amd", SHARED, width), of_width("amd", SEPARATE, width), "bleu"))
-        for width in (128 * part for part in KEY_WIDTHS)
-    ]
+    on_amd = [fmean(gains(*shared_and_separate("amd", part), "bleu")) for part in KEY_WIDTHS]
     return {
         "rows": str(len(runs)),
         "commands": str(sum(run.get("command") is not None for run in runs)),
@@ -543,12 +542,10 @@ def after_holm(folders: Iterable[str], *scores: str) -> str:
 
     It is over all widths of the folders, and all scores: ``3 of 4``.
     """
-    tests = []
-    for folder, score, part in product(folders, scores, KEY_WIDTHS):
-        width = part * WIDTHS[folder]
-        shared, separate = (of_width(folder, kind, width) for kind in (SHARED, SEPARATE))
-        tests.append(gain_of(gains(shared, separate, score)).p)
-    corrected = holm(tests)
+    corrected = holm([
+        gain_of(gains(*shared_and_separate(folder, part), score)).p
+        for folder, score, part in product(folders, scores, KEY_WIDTHS)
+    ])  # fmt: skip
     return f"{sum(p is not None and p < 0.05 for p in corrected)} of {len(corrected)}"
 
 
@@ -559,12 +556,8 @@ def better(score: str) -> int:
 
 def better_with_shared_keys(score: str, *folders: str) -> str:
     """In how many pairs of equal width and seed shared keys are better: ``12 of 12``."""
-    found = []
-    for folder, part in product(folders, KEY_WIDTHS):
-        shared, separate = (
-            of_width(folder, kind, part * D_OF[folder]) for kind in (SHARED, SEPARATE)
-        )
-        found += gains(shared, separate, score)
+    widths = product(folders, KEY_WIDTHS)
+    found = [*chain.from_iterable(gains(*shared_and_separate(*one), score) for one in widths)]
     return f"{sum(better(score) * gain > 0 for gain in found)} of {len(found)}"
 
 

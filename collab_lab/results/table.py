@@ -142,8 +142,9 @@ def read_table(
     if not pd.api.types.is_numeric_dtype(scores) or scores.isna().any():
         todo = "give a number of score.json, such as valid_loss"
         raise UserError(f"not every run has a number {score!r}", "--score", todo)
-    if score != x:  # facts of the user and options of the sweep are text
-        placed = placed.assign(**{score: scores})
+    # Facts of the user and options of the sweep are text; as a score they do not name rows.
+    named = [key for key in placed if key.startswith("overrides.") and key.endswith(f".{score}")]
+    placed = placed.drop(columns=named).assign(**{score: scores})
     rows = rows_of(placed, x)
     without = [f"{Path(run).name}: has no {x}" for run in frame.drop(placed.index)["folder"]]
     baseline = choose_baseline(rows, against)

@@ -89,9 +89,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
         name: value_of(name, text, saved) for name, text in chosen.items() if is_option(name, saved)
     }
     check_length_limit(values)
-    if cpu and values.get("common.fp16"):
-        problem = "is not for the CPU, which computes in single precision"
-        raise UserError(problem, "--set common.fp16", "leave it or --cpu out")
+    if "common.fp16" in values and (cpu or not torch.cuda.is_available()):
+        raise UserError("needs a GPU", "--set common.fp16", "leave it out")
     changed = {name: value for name, value in values.items() if _is_of_model(name)}
     if changed:  # a model that cannot be built fails before there is a folder
         open_model(checkpoint, data, **_without_sections(changed))
@@ -194,8 +193,6 @@ def value_of(name: str, text: str, saved: DictConfig) -> Any:
         raise UserError(problem, where=f"--set {name}")
     if value is not None and (kind is str or option.endswith("_lang")):  # no: Norwegian
         return text
-    if name == "common.fp16" and not torch.cuda.is_available():
-        raise UserError("needs a GPU", f"--set {name}")
     default = FairseqConfig.__dataclass_fields__[section].default
     if dataclasses.is_dataclass(default) and not isinstance(default, type):
         try:

@@ -377,6 +377,18 @@ def test_a_module_around_the_model_says_what_counts() -> None:
     assert changes[1] < changes[0]
 
 
+def test_hooks_keep_their_arguments() -> None:
+    """Of a hook that takes keywords, and of one that is always called."""
+    model, batch, called = randomised(MODELS["bert, sdpa"]()), inputs("bert, sdpa"), list[str]()
+    module = model.encoder.layer[0].attention.self
+    module.register_forward_hook(lambda m, a, kwargs, out: called.append("with"), with_kwargs=True)
+    module.register_forward_hook(lambda m, a, out: called.append("always"), always_call=True)
+    swap_attention(model, 6, inputs=[batch])
+    called.clear()
+    model(**batch)
+    assert called == ["with", "always"]
+
+
 def test_inputs_without_an_effect_leave_the_model() -> None:
     model = MODELS["bert, sdpa"]().train()
     with refusing("`inputs`"):

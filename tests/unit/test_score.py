@@ -199,8 +199,12 @@ def test_a_list_of_modules_is_kept() -> None:
     assert found == {"retain_dropout_modules": ["TransformerEncoder"]}
 
 
-def test_half_precision_is_not_for_the_cpu(unequal: Path, corpus: Path) -> None:
-    with refusing("common.fp16"):
+def test_half_precision_is_not_for_the_cpu(
+    unequal: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where there is a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with refusing("common.fp16", "GPU"):
         configuration(unequal, corpus, {"common.fp16": "true"}, cpu=True)
 
 

@@ -169,14 +169,16 @@ def test_methods_with_commas(tmp_path: Path) -> None:
 
 
 def test_a_score_of_the_user(tmp_path: Path) -> None:
-    """Facts that a user gives are text, and a score if all are numbers."""
-    for method, value in (("concatenated", "1.5"), ("collab", "2.25")):
-        write_run(tmp_path, method, 64, overrides={"mine": value, "common.seed": "1"})
+    """Facts that a user gives are text, and a score if all are numbers: each seed has its own."""
+    for method, values in (("concatenated", ("1.5", "1.75")), ("collab", ("2.25", "3.5"))):
+        for seed, value in enumerate(values, 1):
+            facts = {"mine": value, "common.seed": str(seed)}
+            write_run(tmp_path, method, 64, seed, overrides=facts)
     table = read_table([tmp_path], score="mine")
     assert {row.label: row.values("mine") for row in table.rows} == {
-        "collab": [2.25], "concatenated": [1.5],
+        "collab": [2.25, 3.5], "concatenated": [1.5, 1.75],
     }  # fmt: skip
-    assert [one.gain.mean for one in differences(table) if one and one.gain] == [0.75]
+    assert [one.gain.mean for one in differences(table) if one and one.gain] == [1.25]
 
 
 def test_unknown_columns_of_latex(tmp_path: Path) -> None:
