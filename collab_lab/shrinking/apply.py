@@ -9,7 +9,7 @@ from collab_lab.refitting.rise import measured_rise
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import Plan
-from collab_lab.shrinking.shape import PARTS, Site, shares_left
+from collab_lab.shrinking.shape import PARTS, shares_left
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.checkpoint import Trained
 
@@ -43,7 +43,7 @@ def drafted(evidence: Evidence, plan: Plan) -> tuple[Draft, Plan]:
 
     Heads that stay change the prices of new ones.
     """
-    draft, prices = Draft(evidence.trained, evidence.attentions), dict[Site, float]()
+    draft, prices = Draft(evidence.trained, evidence.attentions), dict(plan.of_sites)
     for part in PARTS:
         for cut, sites in plan.cuts:
             if cut.part == part and sites:

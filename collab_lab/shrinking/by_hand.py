@@ -31,7 +31,7 @@ from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.draft import check_left_alone
 from collab_lab.shrinking.evidence import Evidence, Removals, in_order
 from collab_lab.shrinking.plan import Plan
-from collab_lab.shrinking.planner import Planner
+from collab_lab.shrinking.planner import OutOfReachError, Planner
 from collab_lab.shrinking.retained import check_retained, check_units, heads_by_attention
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, sites_of
 from collab_lab.shrinking.smaller import Smaller
@@ -324,7 +324,7 @@ def fewer(evidence: Evidence, cut: Heads, number: int | None) -> Plan:
         if cut.even:
             return planner.solve({"heads": left / max(heads, 1)})
         return planner.solve({}, exactly={"heads": left})
-    except UserError as error:
+    except OutOfReachError as error:
         most = heads - planner.fewest("heads")
         problem = f"cannot remove {number} heads"
         todo = (

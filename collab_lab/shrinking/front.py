@@ -11,6 +11,7 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.shrinking.apply import drafted
 from collab_lab.shrinking.cut import ANY_BITS, Cut
 from collab_lab.shrinking.evidence import Evidence
+from collab_lab.shrinking.knapsack import OutOfTimeError
 from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.planner import propose
 from collab_lab.shrinking.shrink import cheapest_model, chosen_parts
@@ -73,6 +74,8 @@ def front(
                 yield PlanAt(shares, made.plan, mean_bits(made.model.model, valid) - before)
             else:
                 yield PlanAt(shares, priced(evidence, shares, allowed))
+        except OutOfTimeError:
+            raise
         except UserError as error:
             yield PlanAt(shares, None, reason=error.todo or error.problem)
 
@@ -105,7 +108,9 @@ def series(
             for share in shares:
                 try:
                     prices[share] = [priced(evidence, {resource: share}, allowed).price]
-                except UserError as error:  # no plan is so small
+                except OutOfTimeError:
+                    raise
+                except UserError as error:  # no plan is so small, or no cut fits
                     reason = error.todo or error.problem
             if prices:
                 result.setdefault(resource, {})[name] = prices

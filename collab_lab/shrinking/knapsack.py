@@ -27,6 +27,10 @@ OUT_OF_TIME = 1
 GAP = 1e-6
 
 
+class OutOfTimeError(UserError):
+    """The time ended before any choice was found, so that there may be one."""
+
+
 class Together(NamedTuple):
     """A constraint on places: if one has an option with a value of ``of``, all have this value.
 
@@ -64,7 +68,7 @@ def cheapest(
         The option of each place; None if no choice meets the budgets.
 
     Raises:
-        UserError: the time runs out before any choice is found.
+        OutOfTimeError: the time runs out before any choice is found.
     """
     pairs = [(key, option) for key, of in options.items() for option in of]
     one_per_place = [[key == place for key, _ in pairs] for place in options]
@@ -92,7 +96,8 @@ def cheapest(
     if solution.x is None:
         if out_of_time:
             problem = f"the search found no plan within {seconds:g} seconds"
-            raise UserError(problem, todo="ask for a larger share, or allow fewer kinds of cuts")
+            todo = "ask for a larger share, or allow fewer kinds of cuts"
+            raise OutOfTimeError(problem, todo=todo)
         return None
     if out_of_time and solution.mip_gap > GAP:
         say(

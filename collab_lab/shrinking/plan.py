@@ -118,7 +118,8 @@ class Plan:
             heads.
         whole: the same costs of the trained model, with a standard cache: the 100% of all shares.
         time: predicted share of the given model's seconds, if times were measured.
-        of_sites: price of the cache of each attention when the plan was applied.
+        of_sites: price of the cache of each attention: as offered and, when the plan was applied,
+            for the heads that stay.
     """
 
     kind: str

@@ -18,7 +18,7 @@ from collab_common.errors import UserError
 from collab_common.progress import bar
 from collab_lab.shrinking.cut import ANY_BITS, Cut, Offer, Tie, reject
 from collab_lab.shrinking.evidence import Evidence
-from collab_lab.shrinking.knapsack import Together, cheapest
+from collab_lab.shrinking.knapsack import OutOfTimeError, Together, cheapest
 from collab_lab.shrinking.plan import ANYTHING, RESOURCES, Allowed, Plan
 from collab_lab.shrinking.shape import (
     PARTS,
@@ -86,6 +86,7 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
 
     Raises:
         OutOfReachError: no plan is within the budgets.
+        OutOfTimeError: none was found in time.
         UserError: none of the allowed cuts fits the model.
     """
     plans, reasons, leasts = list[Plan](), list[str](), list[Mapping[str, float]]()
@@ -94,6 +95,8 @@ def propose(evidence: Evidence, shares: Mapping[str, float], allowed: Allowed = 
             plans.append(Planner(evidence, kind, cuts, allowed).solve(shares))
         except OutOfReachError as error:
             leasts.append(error.least)
+        except OutOfTimeError:
+            raise  # there may be a plan
         except UserError as error:
             reasons.append(f"{kind}: {'; '.join(filter(None, (error.problem, error.todo)))}")
     if not plans and leasts:
@@ -252,11 +255,14 @@ class Planner:
         }
         prices = {"heads": 0.0, "units": 0.0, "cache": 0.0}
         sites: dict[Cut, list[Site]] = {cut: [] for cut in self.cuts}
+        of_sites = dict[Site, float]()
         for site, option in chosen.items():
             for part, cut, offer in option.choices:
                 prices[part] += offer.price
                 if cut is not None:
                     sites[cut].append(site)
+                    if part == "cache":
+                        of_sites[site] = offer.price
         total = {
             name: self._fixed(name) + sum(getattr(option, name) for option in chosen.values())
             for name in self.whole
@@ -264,7 +270,7 @@ class Planner:
         whole = dict(self.whole)
         time = total.pop("time") / whole.pop("time") if self.times is not None else None
         cuts = [(cut, sites[cut]) for cut in self.cuts]
-        return Plan(self.kind, shapes, cuts, prices, total, whole, time)
+        return Plan(self.kind, shapes, cuts, prices, total, whole, time, of_sites)
 
 
 def _tied(tie: Tie, option: Option) -> Hashable | None:

@@ -16,7 +16,7 @@ from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.engine import ENGINES
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.plan import CACHE_CUTS, RESOURCES, Allowed, Times
-from collab_lab.shrinking.planner import propose
+from collab_lab.shrinking.planner import OutOfReachError, propose
 from collab_lab.shrinking.shape import PARTS
 from collab_lab.shrinking.smaller import Smaller
 from collab_lab.trained.checkpoint import Trained, check_model, plan_of
@@ -151,12 +151,12 @@ def smallest(
     model = evidence.trained
     before, low, high = mean_bits(model.model, valid), 0.0, 1.0
     best: Smaller | None = None
-    impossible = list[UserError]()
+    impossible = list[OutOfReachError]()
     for _ in bar("models", list(range(TRIES))):
         share = (low + high) / 2
         try:
             result = cheapest_model(evidence, {**shares, resource: share}, allowed)
-        except UserError as error:  # no plan is so small
+        except OutOfReachError as error:  # no plan is so small
             impossible.append(error)
             low = share
             continue

@@ -151,6 +151,10 @@ def test_a_simulated_cut(model: Trained, found: Evidence, tmp_path: Path) -> Non
     assert validation_loss(made.model) != validation_loss(model)
     with refusing("simulated"):
         made.model.save(tmp_path / "o.pt")
+    apply = two_bits[0].apply
+    two_bits[0].apply = lambda *of: apply(*of) and None  # type: ignore[method-assign, func-returns-value]
+    offered = shrink(model, cache=0.32, kinds=["two-bits"], with_cuts=two_bits, evidence=found)
+    assert offered.price == pytest.approx(made.price)  # no head is gone: what was offered
     assert not (tmp_path / "o.pt").exists()
     for words in (["--out", str(tmp_path / "o.pt"), "--cache=0.5"], ["--out=o.pt", "--heads=0.5"]):
         path = toy_checkpoints.write(tmp_path / "c.pt")

@@ -608,6 +608,28 @@ def test_the_search_for_a_plan_ends(
         cheapest(curves, {"cache": 1}, seconds=3)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, found: shrink(model, lose=0.1, evidence=found),
+        lambda model, found: prune(model, 2, sentences=9),
+        lambda model, found: [*front.front(found)],
+        lambda model, found: front.series(found),
+    ],
+)
+def test_out_of_time_is_not_out_of_reach(
+    model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch, ask: Any
+) -> None:
+    """A search that has found nothing yet does not say that there is nothing."""
+
+    def out_of_time(*args: Any, **more: Any) -> Any:
+        raise knapsack.OutOfTimeError("the search found no plan within 60 seconds")
+
+    monkeypatch.setattr(planner, "cheapest", out_of_time)
+    with refusing("within 60 seconds"):
+        ask(model, found)
+
+
 def test_an_engine_with_equal_numbers_of_heads_is_one_search(
     model: Trained, found: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:

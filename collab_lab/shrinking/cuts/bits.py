@@ -50,9 +50,9 @@ class Bits(Cut):
         sharing = [s for s in sites if isinstance(s.module, SharedLatentAttention)]
         return [Tie(sharing, lambda shape: shape.shared)] if sharing else []
 
-    def apply(self, draft: Draft, site: Site, shape: Shape) -> float | None:
+    def apply(self, draft: Draft, site: Site, shape: Shape) -> float:
         assert isinstance(site, Attention)
         draft.round(site, shape.bits)
         if not shape.heads:
-            return None
+            return 0.0
         return draft.attention_left(site).rounding_price(None, shape.bits)
