@@ -12,7 +12,7 @@
 #   ENGINES='onnx'   for which the model is cut, one cut each: onnx, ct2 (default: onnx)
 #   NARROW='...', SHALLOW='...'    Hydra overrides of the small models (default: five eighths of a width of 128;
 #                    one decoder layer); '' leaves one out
-#   SIZE='...'       Hydra overrides of the trained model's size, if it is not that of decide.yaml
+#   SIZE='...'       Hydra overrides of the trained model's size and heads, if they are not those of decide.yaml
 #   UPDATES=3400     of each training from scratch
 #   TUNE=2300        of each fine-tuning of a cut, and of the whole and the small models (default: two thirds of
 #                    UPDATES)
@@ -128,7 +128,12 @@ small() {
 measure whole "$MODEL"
 for folder in text distilled; do
     data=$DATA
-    [ "$folder" = text ] || data=$OUT/data
+    if [ "$folder" = text ]; then
+        tune whole "$MODEL"   # for as long as a cut, to compare it with
+        compgen -G "$OUT/text/method-whole-text_seed-$SEED*/average.pt" > /dev/null || exit 1
+    else
+        data=$OUT/data
+    fi
     for engine in "${engines[@]}"; do
         file=$models/model/cut-$engine.pt
         [ -e "$file" ] || continue
@@ -137,7 +142,6 @@ for folder in text distilled; do
     done
     small narrow "${narrow[@]}"
     small shallow "${shallow[@]}"
-    [ "$folder" = distilled ] || tune whole "$MODEL"   # for as long, to compare cuts with
 done
 
 echo "== 5 table"

@@ -1,11 +1,14 @@
-"""Quality against seconds of cut, distilled and small models: writes results/distil.json.
+r"""Quality against seconds of cut, distilled and small models: writes results/distil.json.
 
-    OMP_NUM_THREADS=1 python results/distil.py results/distil.json --data DATA 1=runs/distil-1
+    OMP_NUM_THREADS=1 python results/distil.py results/distil.json --data DATA 1=runs/distil-1 \
+        --recipe 'MODEL=... SEED=N bash recipes/distil.sh'
 
-Folders are those of recipes/distil.sh, with the seed of their trainings.  Each model translates
-the test sets with int8 in ONNX Runtime and, if its heads go there, in CTranslate2, the whole model
-with float32, too.  BLEU and chrF are those of these translations; a turn is the first set,
-translated by all models of a folder one after the other, in one process, with beam 5.
+Folders are those of recipes/distil.sh, with the seed of their trainings, which is N in
+``--recipe``.  A row keeps that line, which also made the cuts, and the command of its own training.
+Each model translates the test sets with int8 in ONNX Runtime and, if its heads go there, in
+CTranslate2, the whole model also with float32.  BLEU and chrF are those of these translations; a
+turn is the first set, translated by all models of a folder one after the other, in one process,
+with beam 5.
 ``--turns 0`` measures translations only, also in a folder without the whole model.
 """
 
@@ -35,7 +38,8 @@ from collab_lab.export import ct2, onnx
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.loss import mean_bits
 from collab_lab.metrics.translation_scores import score
-from collab_lab.runs.run import runs_under
+from collab_lab.runs.record import Record
+from collab_lab.runs.run import Run, runs_under
 from collab_lab.shrinking.engine import TIMED_IN, engine_of
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
@@ -125,9 +129,24 @@ def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trai
         raise UserError(f"has no {lacks}", folder, "run recipes/distil.sh to its end")
     for method in sorted(found, key=lambda method: (method != WHOLE, method)):
         run, record = found[method]
-        how = {name: getattr(record, name) for name in TRAINING}
-        how["trained_by"] = record.command and shlex.join(record.command)
-        yield method, open_model(run.average, data), how
+        yield method, open_model(run.average, data), how_trained(run, record)
+
+
+def how_trained(run: Run, record: Record) -> Content:
+    """What a row keeps of its training; of a model that was only measured here, of its own run.
+
+    Paths in the command are relative to where it ran, as the folder of its runs is.
+    """
+    if given := run.started().checkpoint:
+        run = Run(Path(given).parent)
+        record = run.record() or record  # a cut was not trained
+    how = {name: getattr(record, name) for name in TRAINING}
+    command = run.started().command or []
+    if "--out" in command:
+        out = command[command.index("--out") + 1]
+        ran_in = str(run.folder.parent.resolve()).removesuffix(out)
+        command = [word.replace(ran_in, "") for word in command]
+    return {**how, "trained_by": shlex.join(command) or None}
 
 
 def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
@@ -172,6 +191,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folders", nargs="+", metavar="SEED=FOLDER")
     parser.add_argument("--data", type=Path, required=True, help="data folder of the whole model")
     parser.add_argument("--sets", nargs="+", default=["test", "test1"], metavar="SET")
+    parser.add_argument("--recipe", required=True, help="the command that made the folders")
     parser.add_argument("--turns", type=int, default=10, metavar="N",
                         help="0 measures translations and no seconds")  # fmt: skip
     args = parser.parse_args(argv)
@@ -198,7 +218,7 @@ def main(argv: Sequence[str]) -> int:
         for one, row in zip(found, rows, strict=True):
             seconds = [turn[f"{one.method} {one.name}"] / len(sources) for turn in taken]
             keys = {"seed": int(seed), "method": one.method, "engine": one.name}
-            size = {"mb": one.mb, **about[one.method]}
+            size = {"mb": one.mb, **about[one.method], "recipe": args.recipe}
             taken_by = {"batch": BATCH, "seconds": [round(of, 7) for of in seconds]}
             file.put("rows", (keys, {**keys, **size, **row, **taken_by, **now}))
             speed = f"{1000 * median(seconds):.3f} ms a sentence" if seconds else "not timed"

@@ -2,7 +2,7 @@
 
 ``out_proj`` reads the outputs of all heads side by side: a head is a group of its inputs
 (:mod:`.removal`).  ``C`` is the covariance of what it reads, ``Delta`` the Fisher information of
-its output (:mod:`.statistics`).
+its output (:mod:`collab_lab.statistics.moments`).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 The output's bias absorbs the mean of what a change loses.  ``n_s`` is the actual change from
 rounding the cache at tokens ``s``, the inputs that the statistics keep, so that no model of the
 quantiser's noise is assumed, at any width.  These are second-order approximations; the statistics
-are those of :mod:`.statistics`, with the independence that K-FAC assumes (Martens and Grosse 2015).
-Changes ``D_i``, ``F_i`` of several heads are also assumed to be independent; removed heads are not.
-Prices of several attentions add up.
+are those of :mod:`collab_lab.statistics.moments`, with the independence that K-FAC assumes (Martens
+and Grosse 2015).  Changes ``D_i``, ``F_i`` of several heads are also assumed to be independent;
+removed heads are not.  Prices of several attentions add up.
 """
 
 from __future__ import annotations

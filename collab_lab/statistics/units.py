@@ -3,7 +3,8 @@
     C     = Cov_t h_t                    what fc2 reads
     Delta = 1/N sum_t G_t^T G_t          price of a change of its output, G_t = dL/do_t
 
-``L`` and N are those of :mod:`.statistics`.  A unit is removed like a head: :mod:`.removal`.
+``L`` and N are those of :mod:`collab_lab.statistics.moments`.  A unit is removed like a head:
+:mod:`collab_lab.mathematics.removal`.
 
 The order of removal starts from the inverse of C, so that all of this symmetric matrix is needed.
 One half is kept, 0.28 GB at 8,192 units, and the full matrix is built for one block at a time.  The

@@ -261,10 +261,19 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     for name, value in {**other, "SEED": "70"}.items():  # a folder is of one of each
         run_recipe("distil", **{**settings, name: str(value)}, status=2)
     file, few = tmp_path / "distil.json", tmp_path / "few"
+    [whole] = [run.folder for run in runs_under(out / "text") if "whole" in run.name]
+    moved = whole.rename(tmp_path / whole.name)
+    other_size = settings["SIZE"] + " model.attention_scale=embed"
+    told = run_recipe("distil", **{**settings, "SIZE": other_size}, status=1)
+    assert "whole-text" in told
+    assert "narrow" not in told
+    shutil.rmtree(whole)
+    moved.rename(whole)
     for part, method in (("measured", "whole"), ("text", "narrow-again-text")):
         [run] = [run for run in runs_under(out / part) if run.record().method == method]
         shutil.copytree(run.folder, few / part / run.folder.name)
-    arguments = [str(file), f"7={few}", "--data", str(data), "--turns"]
+    made_by = "SEED=N bash recipes/distil.sh"
+    arguments = [str(file), f"7={few}", "--data", str(data), "--recipe", made_by, "--turns"]
     assert distil.main([*arguments, "2"]) == 0
     rows = {(row["method"], row["engine"]): row for row in read_json(file)["rows"]}
     both = {"onnx-int8", "ct2-int8"}
@@ -277,6 +286,8 @@ def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path
     assert all(len(row["seconds"]) == 2 for row in rows.values())
     small_row = rows["narrow-again-text", "onnx-int8"]
     assert "method=choice(narrow-again-text)" in small_row["trained_by"]
+    assert rows["whole", "onnx-int8"]["trained_by"].startswith("fairseq-collab sweep")  # its own
+    assert {row["recipe"] for row in rows.values()} == {made_by}
     assert small_row["train_updates"] == records(out / "text")["narrow-again-text"].train_updates
     with pytest.raises(UserError, match="would replace"):  # seconds are kept
         distil.main([*arguments, "0"])
