@@ -9,7 +9,7 @@ from collab_common.errors import UserError
 #: The first bytes of an index that reads its text by memory map, fairseq's default.
 MAGIC = b"MMIDIDX\0\0"
 #: Bytes of a word's number by fairseq's code of the type.
-_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 4, 7: 8, 8: 2, 9: 4, 10: 8}
+_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 8, 8: 2, 9: 4, 10: 8}
 _TODO = "binarise the text again"
 
 

@@ -35,7 +35,7 @@ def clock() -> float:
 def turns(
     programs: Mapping[str, Callable[[Any], Any]], batches: Sequence[Any], pause: float = PAUSE
 ) -> Iterator[dict[str, float]]:
-    """Time programs endlessly, after a warm-up: A B C, then C B A, and so on.
+    """Time programs endlessly: A B C, then C B A, and so on.
 
     Args:
         batches: input of the programs, one per turn, in random order.

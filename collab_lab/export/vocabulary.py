@@ -107,9 +107,9 @@ def language_tags(trained: Trained) -> tuple[str | None, str | None]:
 
 
 def directions(trained: Trained) -> list[Trained]:
-    """Yield the model once for each pair of languages that it translates, with a task for the pair.
+    """The model once for each pair of languages that it translates, with a task for the pair.
 
-    A model with one direction is yielded unchanged.
+    A model with one direction is itself the only one.
     """
     pairs = getattr(trained.cfg.task, "lang_pairs", None)
     if not pairs or (trained.cfg.task.source_lang and trained.cfg.task.target_lang):

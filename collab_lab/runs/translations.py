@@ -96,7 +96,7 @@ def _translated(run: Run) -> Record:
 
 def _aligned(translations: Path, reference: Path) -> tuple[list[str], list[str]]:
     lines, references = read_lines(translations), read_lines(reference)
-    hypotheses = read_hypotheses(translations)
+    hypotheses = hypotheses_in(lines, translations)
     if len(hypotheses) != len(references):
         problem = f"{len(hypotheses)} hypotheses, but {len(references)} sentences in {reference}"
         raise UserError(problem, translations, GIVE_REFERENCE)
@@ -176,9 +176,12 @@ def check_reference(
         raise UserError(problem, reference, todo)
 
 
-def read_hypotheses(path: Path) -> list[str]:
-    """Read the best translation of every sentence, in the order of the corpus."""
-    lines = read_lines(path)
+def hypotheses_in(lines: list[str], path: Path) -> list[str]:
+    """The best translation of every sentence, in the order of the corpus.
+
+    Args:
+        lines: those of the file, which are read once: it may be a pipe.
+    """
     if not any(map(_PRINTED.match, lines)):
         return lines
     if any(map(_STARTED.search, lines)):  # the log of fairseq-generate, which has its options

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,15 @@ from collab_lab.metrics.generate import Translations
 from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.score import score_translations
-from collab_lab.runs.translations import read_hypotheses, read_system, without_breaks
+from collab_lab.runs.translations import hypotheses_in, read_lines, read_system, without_breaks
 from collab_lab.runs.writing import begun_with, tag_of
 from collab_lab.trained.sentences import samples
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
+
+
+def read(path: Path) -> list[str]:
+    return hypotheses_in(read_lines(path), path)
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -307,7 +313,7 @@ def test_words_that_were_given_are_said(
     log: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the log: a start of one subword changes few lines."""
-    read_hypotheses(write(tmp_path / "out", [log, "D-0\t-0.2\tein Satz"]))
+    read(write(tmp_path / "out", [log, "D-0\t-0.2\tein Satz"]))
     said = capsys.readouterr().err
     assert (option in said) if option else not said
 
@@ -332,7 +338,7 @@ def test_a_word_that_only_translations_begin_with_is_named() -> None:
 def test_the_best_has_the_highest_score(tmp_path: Path) -> None:
     """Wherever it stands: `sort` puts -1.5 before -0.2."""
     printed = ["D-0\t-1.5\tworse", "D-0\t-0.2\tbest", "D-1\t-2e-05\tbest", "D-1\t-inf\tworst"]
-    assert read_hypotheses(write(tmp_path / "out", printed)) == ["best", "best"]
+    assert read(write(tmp_path / "out", printed)) == ["best", "best"]
 
 
 # ---- how long a translation may be ---------------------------------------------------------------
@@ -378,7 +384,7 @@ def test_translations_at_fairseqs_limit_are_said(
 ) -> None:
     """fairseq prints the score of each token, and of the end; its log may be in another file."""
     printed = [f"D-{i}\t-1\ta\nP-{i}\t{' '.join(['-1.0'] * (n + 1))}" for i, n in enumerate(tokens)]
-    read_hypotheses(write(tmp_path / "out", printed))
+    read(write(tmp_path / "out", printed))
     errors = capsys.readouterr().err
     assert said in errors if said else "limit" not in errors
 
@@ -400,7 +406,7 @@ def test_translations_at_other_limits_are_said(
     printed = [f"INFO | {{'beam': 5, {limits}, 'min_len': 1}}"]
     for i, n in enumerate(tokens):
         printed += [f"S-{i}\ta b c", f"D-{i}\t-1\ta", f"P-{i}\t{' '.join(['-1.0'] * (n + 1))}"]
-    read_hypotheses(write(tmp_path / "out", printed))
+    read(write(tmp_path / "out", printed))
     errors = capsys.readouterr().err
     assert said in errors if said else "limit" not in errors
 
@@ -479,11 +485,22 @@ def test_a_reference_of_tokens_is_said(
     assert facts["marks_apart"] == 40 * is_said
 
 
+def test_translations_from_a_pipe_are_read_once(tmp_path: Path) -> None:
+    """As the shell's <(...) gives them."""
+    pipe, reference = tmp_path / "pipe", write(tmp_path / "reference", ["ein Satz"])
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("D-0\t-0.2\tein Satz\n",))
+    writer.start()
+    system = read_system(pipe, reference)
+    writer.join()
+    assert system.hypotheses == system.references == ["ein Satz"]
+
+
 def test_two_outputs_that_were_sorted(tmp_path: Path) -> None:
     """Each sentence would have the better of its two translations."""
     printed = ["S-0\ta", "S-0\ta", "D-0\t-0.2\tx", "D-0\t-0.3\ty"]
     with refusing("two outputs of sentence 0"):
-        read_hypotheses(write(tmp_path / "out", printed))
+        read(write(tmp_path / "out", printed))
 
 
 def test_translations_at_the_limit_are_those_without_room_for_a_word_more(
