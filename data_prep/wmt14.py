@@ -60,7 +60,7 @@ EVERY = {"en-de": (100, "100th"), "en-fr": (1333, "1333rd")}
 MERGES = {"wmt14": 32_000, "fairseq": 40_000}
 CLEAN = {"ratio": 1.5, "shortest": 1, "longest": 250}
 GOOGLE_VOCABULARY = 32_768
-_FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": None}
+_FORM: Json = {"subwords": "subword_nmt", "moses": True, "lowercased": False, "hyphens": "@-@"}
 
 
 # ---- archives ------------------------------------------------------------------------------------

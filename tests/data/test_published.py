@@ -24,6 +24,7 @@ from corpus_archives import (
 from refusals import refusing
 from text_tools import error_line, manifest, run
 
+from collab_common.moses import ordinary_text
 from data_prep import wmt14
 from data_prep.iwslt14 import corpus
 
@@ -123,6 +124,9 @@ def test_variant_wmt14(tmp_path: Path) -> None:
     assert lines(out / "test.de") == ["&quot; Test &apos; s &quot; 1"]
     raw = (out / "raw" / "test.de").read_text(encoding="utf-8")
     assert raw == f"{QUOTED}\n", "the reference is as published"
+    form = wmt14.corpus("wmt14", ("en", "de")).form
+    assert ordinary_text(lines(out / "train.en")[:1], form, "en") == ["Europe 0 well-known"]
+    assert form["hyphens"] == "@-@"  # gold trees, whose words are not cut there, are refused
 
 
 def test_variant_fairseq(tmp_path: Path) -> None:

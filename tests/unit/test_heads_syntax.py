@@ -137,6 +137,9 @@ def test_text_is_segmented_as_that_of_the_folder(tmp_path: Path) -> None:
     for symbol, unit in zip(tree.symbols, tree.units, strict=True):
         units[unit] += symbol.replace("@@", "")
     assert units == ["the", "owl", "…", "don&apos;t"]
+    (tmp_path / "manifest.json").write_text(json.dumps({"form": {**form, "hyphens": "@-@"}}))
+    with refusing("hyphens"):  # these words are in pieces
+        segmenter(tmp_path, "en")
 
 
 # ---- scores --------------------------------------------------------------------------------------
