@@ -124,26 +124,28 @@ def shrink() -> Figure:
     )  # fmt: skip
 
 
-#: Small models of distil.json: each with its two trainings, and the whole model.
+#: Models of distil.json after their last training, in each engine; the whole model also before.
 ROUTES = {
     "whole model": ("whole", "whole-text"),
-    "cut by a plan, then trained on": ("cut-onnx", "cut-onnx-text", "cut-onnx-distilled"),
-    "small from the start": ("narrow-text", "narrow-distilled"),
-    "one decoder layer": ("shallow-text", "shallow-distilled"),
+    "cut by a plan": ("cut-{engine}-text", "cut-{engine}-distilled"),
+    "small from the start": ("narrow-again-text", "narrow-again-distilled"),
+    "two decoder layers": ("shallow-again-text", "shallow-again-distilled"),
 }
 
 
 def distil() -> Figure:
-    """BLEU against milliseconds a sentence, of each way to a smaller model."""
-    series = defaultdict[str, Points](dict)
-    for name, methods in ROUTES.items():
-        for method in methods:
-            if rows := distilled(method):
+    """BLEU against milliseconds a sentence, of each way to a smaller model, in two engines."""
+    panels = dict[str, dict[str, Points]]()
+    for engine, title in (("onnx", "ONNX Runtime, int8"), ("ct2", "CTranslate2, int8")):
+        panels[title] = {name: {} for name in ROUTES}
+        for name, methods in ROUTES.items():
+            for method in methods:
+                rows = distilled(method.format(engine=engine), f"{engine}-int8")
                 at = round(fmean(row["ms"] for row in rows), 3)
-                series[name][at] = [row["bleu"] for row in rows]
+                panels[title][name][at] = [row["bleu"] for row in rows]
     return draw(
-        {"": series}, "milliseconds a sentence, ONNX Runtime, int8, batches of 32", "BLEU",
-        "What a smaller model is worth, in seconds: Multi30k, d = 128", log=False,
+        panels, "milliseconds a sentence, batches of 32", "BLEU",
+        "What a smaller model is worth, in seconds: Multi30k, d = 256", log=False,
     )  # fmt: skip
 
 

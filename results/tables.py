@@ -6,7 +6,7 @@ Rows of a table are called as in the file (``name``), and are in its order, wher
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import fmean, median
 from typing import Any
@@ -21,7 +21,6 @@ from results.data import (
     COMPARED,
     CONVERTED_KINDS,
     DISTILLED,
-    ELSEWHERE,
     FEW,
     FULL,
     ITSELF,
@@ -36,6 +35,7 @@ from results.data import (
     THIRD,
     TRAINED_KINDS,
     TWO,
+    WAYS,
     WHOLE,
     WIDTHS,
     WIKIPEDIA,
@@ -59,7 +59,7 @@ from results.data import (
     shared_and_separate,
     signed,
     speedups,
-    unpaired,
+    times_in_logs,
 )
 
 Rows = Iterable[Sequence[Any]]
@@ -930,7 +930,7 @@ def runs_made() -> Rows:
         *(("decide", "runs", "stage"), ("heads", "pruning", "folder")),
         *(("heads", "groups", "folder"), ("prices", "tuned", "training")),
         *(("shared_keys", "runs", "folder"), ("shared_keys", "widths", "folder")),
-        ("shrink", "tuned", "model"),
+        *(("shrink", "tuned", "model"), ("distil", "rows", "engine")),
     ):
         groups: dict[tuple[str, ...], Runs] = {}
         for run in load(file)["runs" if part == "runs" else part]:
@@ -956,24 +956,38 @@ def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
 
 @table
 def distil() -> Rows:
-    yield ["", "parameters", "MB", "times as fast", "BLEU", "chrF", "BLEU minus the whole model's",
-           "CTranslate2: times as fast", "BLEU"]  # fmt: skip
-    whole = distilled("whole")
+    yield ["", "parameters", "MB", "loss, validation", "loss, test", "chrF", "BLEU",
+           "BLEU minus the whole model's, trained on", "times as fast",
+           "CTranslate2: BLEU", "CTranslate2: times as fast"]  # fmt: skip
     for method, name in DISTILLED.items():
-        if not (ours := distilled(method)):
-            continue
-        there = distilled(method, "ct2-int8")
-        of_ct2 = [average(there, score, ".2f") if there else "-" for score in ("faster", "bleu")]
-        sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
-        scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]
-        [change] = differences(ours, whole, "bleu") if method != "whole" else ["-"]
-        if method in ELSEWHERE:
-            change = interval(unpaired(ours, whole, "bleu"), "+.2f")
-        of_one = " (one seed)" if len(ours) == 1 else ""
-        yield [name + of_one, *sizes, *scores, change, *of_ct2]
-    ours, there = distilled("whole", "onnx-float32"), distilled("whole", "ct2-float32")
-    sizes = [average(ours, "parameters", ",.0f"), average(ours, "mb", ".1f")]
-    scores = [average(ours, score, ".2f") for score in ("faster", "bleu", "chrf")]
-    [change] = differences(ours, whole, "bleu")
-    of_ct2 = [average(there, score, ".2f") for score in ("faster", "bleu")]
-    yield ["whole model, float32", *sizes, *scores, change, *of_ct2]
+        yield [name, *_of_method(method, "int8")]
+    yield ["whole model, float32", *_of_method("whole", "float32")]
+
+
+def _of_method(method: str, numbers: str) -> Iterator[str]:
+    """Cells of a method; losses of what was trained on translations say little on references."""
+    ours, there = (distilled(method, f"{engine}-{numbers}") for engine in ("onnx", "ct2"))
+    yield average(ours, "parameters", ",.0f")
+    yield average(ours, "mb", ".1f")
+    for score in ("valid_bits", "bits"):
+        yield "-" if "distilled" in method else average(ours, score, ".3f")
+    for score in ("chrf", "bleu"):
+        yield average(ours, score, ".2f")
+    tuned = "whole-text"
+    yield "-" if method == tuned else differences(ours, distilled(tuned), "bleu")[0]
+    yield average(ours, "faster", ".2f")
+    for score in ("bleu", "faster"):
+        yield average(there, score, ".2f")
+
+
+@table
+def distil_short() -> Rows:
+    """The ways to a smaller model after their last training, next to the whole model after it."""
+    yield ["", "parameters", "loss, test", "BLEU", "times as fast in ONNX Runtime",
+           "in CTranslate2"]  # fmt: skip
+    for name, method in WAYS.items():
+        ours = distilled(method)
+        logs = [times_in_logs(method, engine) for engine in ("onnx-int8", "ct2-int8")]
+        times = [num(math.exp(fmean(one)), ".2f") for one in logs]
+        specs = {"parameters": ",.0f", "bits": ".3f", "bleu": ".2f"}
+        yield [name, *(average(ours, score, spec) for score, spec in specs.items()), *times]

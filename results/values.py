@@ -56,6 +56,7 @@ from results.data import (
     shared_and_separate,
     signed,
     speedups,
+    times_in_logs,
     unpaired,
 )
 from results.tables import PAPER, of_logs
@@ -897,68 +898,43 @@ def tools() -> dict[str, str]:
 def distil() -> dict[str, str]:
     """Ways to a smaller model, after training (distil.json)."""
     whole, exact = distilled("whole"), distilled("whole", "onnx-float32")
-    planned = [gain_of(gains(distilled(one), distilled(other), "bleu")) for one, other in PLANNED]
-    after_holm = holm([gain.p for gain in planned])
-    names = ("cut_narrow", "cut_shallow", "narrow_text")
-    values = {name: interval(gain, "+.2f") for name, gain in zip(names, planned, strict=True)}
-    values |= {f"{name}_p": num(p, ".3f") for name, p in zip(names, after_holm, strict=True)}
-    for method, name in (
-        ("narrow-text", "narrow"),
-        ("shallow-text", "shallow"),
-    ):
-        values[f"{name}_faster"] = times_of_seeds(method)
-    for name, one, other in (
-        ("cut_of_tuned", "cut-onnx-text", "whole-text"),
-        ("cut_over_narrow", "cut-onnx-text", "narrow-text"),
-        ("cut_over_shallow", "cut-onnx-text", "shallow-text"),
-        ("cut_distilling", "cut-onnx-distilled", "cut-onnx-text"),
-        ("shallow_distilling", "shallow-distilled", "shallow-text"),
-    ):
-        gain = gain_of(gains(distilled(one), distilled(other), "bleu"))
-        values[name] = interval(gain, "+.2f")
-    cut, tuned = distilled("cut-onnx-text"), distilled("whole-text")
-    values["cut_more_bits"] = interval(gain_of(gains(cut, tuned, "bits")), ".3f")
-    values["cut_of_tuned_chrf"] = interval(gain_of(gains(cut, tuned, "chrf")), "+.2f")
-    for name in ("narrow", "shallow"):
-        again = distilled(f"{name}-again-text")
-        values[f"{name}_more_bits"] = interval(unpaired(again, cut, "bits"), ".3f")
-        values[f"cut_over_{name}_again"] = interval(unpaired(cut, again, "bleu"), "+.2f")
-        values[f"cut_over_{name}_again_paired"] = interval(
-            gain_of(gains(cut, again, "bleu")), "+.2f"
-        )
-        values[f"cut_over_{name}_again_chrf"] = interval(unpaired(cut, again, "chrf"), "+.2f")
-        size = fmean(row["parameters"] for row in again) / fmean(r["parameters"] for r in cut)
-        values[f"{name}_size"] = f"{size:.1f}"
-    chrf = gain_of(gains(distilled("cut-onnx-distilled"), cut, "chrf"))
-    values["cut_distilling_chrf"] = interval(chrf, "+.2f")
-    again, first = (distilled(f"narrow-{which}text") for which in ("again-", ""))
-    values["less_mb"] = num(-fmean(gains(again, first, "mb")), ".1f")
-    values["cut_of_tuned_faster"] = times_of_seeds("cut-onnx-text", of="whole-text")
-    values["cut_of_tuned_in_ct2"] = times_of_seeds("cut-onnx-text", "ct2-int8", "whole-text")
-    values["training_faster"] = times_of_seeds("cut-onnx-text", of="cut-onnx")
-    values["shallow_in_ct2"] = times_of_seeds("shallow-text", "ct2-int8")
-    values["cut_faster"] = times_of_seeds("cut-onnx")
-    values["turns"] = str(len(whole[0]["seconds"]))
-    values["cut_text_in_ct2"] = times_of_seeds("cut-onnx-text", "ct2-int8")
-    values["narrow_in_ct2"] = times_of_seeds("narrow-text", "ct2-int8")
-    for name, of in (
-        ("whole", whole),
-        ("whole_text", distilled("whole-text")),
-        ("cut_text", distilled("cut-onnx-text")),
-        ("narrow_again", distilled("narrow-again-text")),
-        ("shallow_again", distilled("shallow-again-text")),
-    ):
-        values[f"{name}_bleu"] = num(fmean(row["bleu"] for row in of), ".1f")
+    values = {"n": str(len(whole)), "turns": str(len(whole[0]["seconds"]))}
+    for score, tests in PLANNED.items():
+        gained = [after(*pair, score) for pair in tests.values()]
+        for name, gain, p in zip(tests, gained, holm([one.p for one in gained]), strict=True):
+            values |= {name: interval(gain, SPECS[score]), f"{name}_p": num(p, ".3f")}
+    cuts = {"cut": "cut-onnx-text", "cut_ct2": "cut-ct2-text"}
+    pairs = [("cut", "whole", "whole-text")]
+    pairs += [("cut_ct2", *of) for of in (("whole", "whole-text"), *FROM_THE_START.items())]
+    for name, of, theirs in pairs:
+        for score, spec in SPECS.items():
+            values[f"{name}_of_{of}_{score}"] = interval(after(cuts[name], theirs, score), spec)
+    for name, method in {"cut": "cut-onnx", "shallow": "shallow-again"}.items():
+        gain = after(f"{method}-distilled", f"{method}-text", "bleu")
+        values[f"{name}_distilling"] = interval(gain, "+.2f")
+    values["whole_bleu"] = num(fmean(row["bleu"] for row in whole), ".1f")
+    for name, method in {**cuts, **FROM_THE_START}.items():
+        for engine in ("onnx", "ct2"):
+            times = times_of_seeds(method, f"{engine}-int8", "whole-text")
+            values[f"{name}_in_{engine}"] = times
+    values["cut_untrained_in_onnx"] = times_of_seeds("cut-onnx")
+    values["cut_ct2_untrained_in_ct2"] = times_of_seeds("cut-ct2", "ct2-int8")
     values["int8_minus"] = interval(gain_of(gains(whole, exact, "bleu")), "+.2f")
     values["int8_faster"] = num(1 / fmean(row["faster"] for row in exact), ".2f")
-    values["n"] = str(len(whole))
     return values
+
+
+#: How differences of a score are written.
+SPECS = {"bleu": "+.2f", "bits": "+.3f"}
+#: Small models after their second training.
+FROM_THE_START = {"narrow": "narrow-again-text", "shallow": "shallow-again-text"}
+
+
+def after(ours: str, theirs: str, score: str) -> Gain:
+    """The difference of two methods of distil.json, in ONNX Runtime with int8."""
+    return gain_of(gains(distilled(ours), distilled(theirs), score))
 
 
 def times_of_seeds(method: str, engine: str = "onnx-int8", of: str = "whole") -> str:
     """How many times as fast as another: the geometric mean over seeds, and its interval."""
-    ours, theirs = (
-        [{**row, "log": math.log(row["faster"])} for row in distilled(name, engine)]
-        for name in (method, of)
-    )
-    return of_logs(gain_of(gains(ours, theirs, "log")), ".2f")
+    return of_logs(gain_of(times_in_logs(method, engine, of)), ".2f")
