@@ -124,10 +124,11 @@ def shrink() -> Figure:
     )  # fmt: skip
 
 
-#: Models of distil.json after their last training, in each engine; the whole model also before.
+#: Models of distil.json after their last training; the whole model also before.
 ROUTES = {
     "whole model": ("whole", "whole-text"),
-    "cut by a plan": ("cut-{engine}-text", "cut-{engine}-distilled"),
+    "cut for ONNX Runtime": ("cut-onnx-text", "cut-onnx-distilled"),
+    "cut for CTranslate2": ("cut-ct2-text", "cut-ct2-distilled"),
     "small from the start": ("narrow-again-text", "narrow-again-distilled"),
     "two decoder layers": ("shallow-again-text", "shallow-again-distilled"),
 }
@@ -140,7 +141,7 @@ def distil() -> Figure:
         panels[title] = {name: {} for name in ROUTES}
         for name, methods in ROUTES.items():
             for method in methods:
-                rows = distilled(method.format(engine=engine), f"{engine}-int8")
+                rows = distilled(method, f"{engine}-int8")
                 at = round(fmean(row["ms"] for row in rows), 3)
                 panels[title][name][at] = [row["bleu"] for row in rows]
     return draw(
