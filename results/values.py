@@ -917,6 +917,12 @@ def distil() -> dict[str, str]:
         for engine in ("onnx", "ct2"):
             times = times_of_seeds(method, f"{engine}-int8", "whole-text")
             values[f"{name}_in_{engine}"] = times
+    speeds = [
+        math.exp(fmean(times_in_logs("cut-ct2-text", engine, small)))
+        for engine in ("onnx-int8", "ct2-int8")
+        for small in FROM_THE_START.values()
+    ]
+    values["cut_ct2_of_small"] = ends(speeds, ".2f")
     values["cut_untrained_in_onnx"] = times_of_seeds("cut-onnx")
     values["cut_ct2_untrained_in_ct2"] = times_of_seeds("cut-ct2", "ct2-int8")
     values["int8_minus"] = interval(gain_of(gains(whole, exact, "bleu")), "+.2f")
