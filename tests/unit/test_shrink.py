@@ -696,7 +696,7 @@ def test_no_model_loses_so_little(
 
     def invented(_: Evidence, shares: dict[str, float], __: Any) -> Smaller:
         if not possible or shares["parameters"] < 0.8:
-            raise UserError("cannot have so little")
+            raise OutOfReachError("cannot have so little")
         return Smaller(model, Plan("unchanged", {}), 0.0, shares)
 
     lost = iter([3.0, *[3.2] * 9])
