@@ -130,7 +130,8 @@ for folder in text distilled; do
     data=$DATA
     if [ "$folder" = text ]; then
         tune whole "$MODEL"   # for as long as a cut, to compare it with
-        compgen -G "$OUT/text/method-whole-text_seed-$SEED*/average.pt" > /dev/null || exit 1
+        compgen -G "$OUT/text/method-whole-text_seed-$SEED*/average.pt" > /dev/null ||
+            reject "the model was not trained on, for the reason above: SIZE must have all options of its size and heads"
     else
         data=$OUT/data
     fi

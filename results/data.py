@@ -323,9 +323,8 @@ def distilled(method: str, engine: str = "onnx-int8") -> Runs:
     for row in rows.get((method, engine), []):
         means = {name: fmean(row[f"{of}_{name}"] for of in ("test", "test1"))
                  for name in ("bleu", "chrf", "bits")}  # fmt: skip
-        found.append({**row, **means})
-        if row["seconds"]:  # no turns: only its translations were measured
-            pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)
-            faster = math.exp(fmean(math.log(theirs / ours) for theirs, ours in pairs))
-            found[-1] |= {"faster": faster, "ms": 1000 * median(row["seconds"])}
+        pairs = zip(whole[row["seed"]]["seconds"], row["seconds"], strict=True)
+        faster = math.exp(fmean(math.log(theirs / ours) for theirs, ours in pairs))
+        ms = 1000 * median(row["seconds"])
+        found.append({**row, **means, "faster": faster, "ms": ms})
     return sorted(found, key=lambda row: row["seed"])

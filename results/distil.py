@@ -9,7 +9,6 @@ Each model translates the test sets with int8 in ONNX Runtime and, if its heads 
 CTranslate2, the whole model also with float32.  BLEU and chrF are those of these translations; a
 turn is the first set, translated by all models of a folder one after the other, in one process,
 with beam 5.
-``--turns 0`` measures translations only, also in a folder without the whole model.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from sentencepiece import SentencePieceProcessor
 
 import fairseq_collab  # noqa: F401 (registers all architectures)
 from collab_common import command
+from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab import open_model
@@ -116,7 +116,7 @@ def engine(method: str, trained: Trained, name: str, data: Path, graphs: onnx.Gr
     return Engine(method, name, round(mb, 2), translate)
 
 
-def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trained, Content]]:
+def models_of(folder: Path, data: Path) -> Iterator[tuple[str, Trained, Content]]:
     """The models of a folder by method, and how they were trained.
 
     The whole one is the first, which seconds are compared with.
@@ -124,7 +124,7 @@ def models_of(folder: Path, data: Path, timed: bool) -> Iterator[tuple[str, Trai
     parts = [folder / part for part in PARTS if (folder / part).is_dir()]
     runs = [run for part in parts for run in runs_under(part)]
     found = {record.method: (run, record) for run in runs if (record := run.record())}
-    if not found or (timed and WHOLE not in found):
+    if WHOLE not in found:
         lacks = "whole model" if found else "models"
         raise UserError(f"has no {lacks}", folder, "run recipes/distil.sh to its end")
     for method in sorted(found, key=lambda method: (method != WHOLE, method)):
@@ -161,14 +161,6 @@ def engines_of(method: str, trained: Trained, data: Path) -> Iterator[Engine]:
             say(f"{method}: not in CTranslate2: {error}")
 
 
-def check_untimed(file: File, seed: int, method: str) -> None:
-    """Raise UserError if a row without seconds would replace one that has them."""
-    row = file.find("rows", {"seed": seed, "method": method})
-    if row and row["seconds"]:
-        problem = f"has seconds of {method}, seed {seed}, which --turns 0 would replace"
-        raise UserError(problem, file.path, "give --turns 10, or a folder without this run")
-
-
 def text(data: Path, name: str, language: str) -> list[str]:
     """The untouched text of a set."""
     return (data / "raw" / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
@@ -192,17 +184,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, required=True, help="data folder of the whole model")
     parser.add_argument("--sets", nargs="+", default=["test", "test1"], metavar="SET")
     parser.add_argument("--recipe", required=True, help="the command that made the folders")
-    parser.add_argument("--turns", type=int, default=10, metavar="N",
-                        help="0 measures translations and no seconds")  # fmt: skip
+    parser.add_argument("--turns", type=positive, default=10, metavar="N")
     args = parser.parse_args(argv)
     file = File(args.file)
     now = {**origin("distil.py", argv), **settings()}
     for text_of in args.folders:
         seed, _, folder = text_of.partition("=")
         found, about = list[Engine](), dict[str, Any]()
-        for method, trained, how in models_of(Path(folder), args.data, args.turns > 0):
-            if not args.turns:
-                check_untimed(file, int(seed), method)
+        for method, trained, how in models_of(Path(folder), args.data):
             task = trained.cfg.task
             languages = (task.source_lang, task.target_lang)
             bits = {f"{name}_bits": round(mean_bits(trained.model, samples(trained, name)), 5)
@@ -221,8 +210,7 @@ def main(argv: Sequence[str]) -> int:
             size = {"mb": one.mb, **about[one.method], "recipe": args.recipe}
             taken_by = {"batch": BATCH, "seconds": [round(of, 7) for of in seconds]}
             file.put("rows", (keys, {**keys, **size, **row, **taken_by, **now}))
-            speed = f"{1000 * median(seconds):.3f} ms a sentence" if seconds else "not timed"
-            say(f"{seed} {one.method} {one.name}: {speed}")
+            say(f"{seed} {one.method} {one.name}: {1000 * median(seconds):.3f} ms a sentence")
     return 0
 
 

@@ -947,7 +947,7 @@ def _made(run: dict[str, Any], label: str) -> tuple[str, ...]:
     commit = ", ".join(one[:7] + "-dirty" * ("-dirty" in one) for one in commits)
     machine = next((name for word, name in MACHINES.items() if word in run["hardware"]), "other")
     rule = run["checkpoint_rule"] or "not recorded"
-    command = "kept" if run["command"] else "none"
+    command = "kept" if run.get("recipe", run["command"]) else "none"
     return (name, commit, machine, run["date"], rule, command)
 
 

@@ -75,7 +75,7 @@ def front(
             else:
                 yield PlanAt(shares, priced(evidence, shares, allowed))
         except OutOfTimeError:
-            raise
+            raise  # there may be a plan
         except UserError as error:
             yield PlanAt(shares, None, reason=error.todo or error.problem)
 
@@ -109,7 +109,7 @@ def series(
                 try:
                     prices[share] = [priced(evidence, {resource: share}, allowed).price]
                 except OutOfTimeError:
-                    raise
+                    raise  # there may be a plan
                 except UserError as error:  # no plan is so small, or no cut fits
                     reason = error.todo or error.problem
             if prices:

@@ -29,6 +29,7 @@ from text_tools import (
 )
 
 import data_prep.prepare as prepare_module
+from collab_common import binarised
 from collab_common.files import sha256
 from collab_common.folder import MANIFEST
 from data_prep import multi30k
@@ -233,3 +234,8 @@ def test_a_folder_of_text_that_does_not_exist(tmp_path: Path) -> None:
     """Its name is what is wrong, and not the names of its files."""
     with refusing("my-txt: folder not found"):
         find_files(tmp_path / "my-txt", None, ("en", "de"))
+
+
+def test_numbers_have_the_sizes_of_fairseq() -> None:
+    kinds = indexed_dataset._code_to_dtype.items()
+    assert {code: np.dtype(kind).itemsize for code, kind in kinds} == binarised._ITEM_BYTES

@@ -37,13 +37,9 @@ from collab_lab.metrics.significance import (
     resamples,
 )
 from collab_lab.metrics.translation_scores import score, tokenised, tokenizer
-from collab_lab.runs.translations import hypotheses_in, read_lines, read_system
+from collab_lab.runs.translations import read_system
 
 ALL = len(REFERENCES)
-
-
-def read(path: Path) -> list[str]:
-    return hypotheses_in(read_lines(path), path)
 
 
 def test_a_clearly_better_system() -> None:
@@ -219,23 +215,6 @@ def test_compound_split_scores_are_not_smoothed() -> None:
 def test_subwords_by_their_marks() -> None:
     found = [subword_marks(symbols) for symbols in (["▁the", "re"], ["the", "re@@"], ["the"])]
     assert found == ["sentencepiece", "subword_nmt", None]
-
-
-def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -> None:
-    lines = ["D-1\t-0.5\tzwei", "H-0\t-0.5\teins @-@", "D-0\t-0.5\teins", "D-0\t-0.9\tein", "ok"]
-    (tmp_path / "printed").write_text("".join(f"{line}\n" for line in lines))
-    (tmp_path / "plain").write_text("eins\nzwei\n")
-    for name in ("printed", "plain"):
-        assert read(tmp_path / name) == ["eins", "zwei"]
-    (tmp_path / "printed").write_text("D-1\t-0.5\tzwei\n")
-    with refusing("hypothesis 0", "1 of 2"):
-        read(tmp_path / "printed")
-    (tmp_path / "printed").write_text("".join(f"{line}\n" for line in 2 * lines))
-    with refusing("sentence 1"):  # two outputs, one appended to the other
-        read(tmp_path / "printed")
-    (tmp_path / "printed").write_text("S-0\ta dog\n")
-    with refusing(str(tmp_path / "printed")):
-        read(tmp_path / "printed")
 
 
 HOUSES = [f"Das {n * n * 7919} Haus, {n * 104729} am See." for n in range(300)]

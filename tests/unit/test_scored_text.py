@@ -485,6 +485,23 @@ def test_a_reference_of_tokens_is_said(
     assert facts["marks_apart"] == 40 * is_said
 
 
+def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -> None:
+    lines = ["D-1\t-0.5\tzwei", "H-0\t-0.5\teins @-@", "D-0\t-0.5\teins", "D-0\t-0.9\tein", "ok"]
+    (tmp_path / "printed").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "plain").write_text("eins\nzwei\n")
+    for name in ("printed", "plain"):
+        assert read(tmp_path / name) == ["eins", "zwei"]
+    (tmp_path / "printed").write_text("D-1\t-0.5\tzwei\n")
+    with refusing("hypothesis 0", "1 of 2"):
+        read(tmp_path / "printed")
+    (tmp_path / "printed").write_text("".join(f"{line}\n" for line in 2 * lines))
+    with refusing("sentence 1"):  # two outputs, one appended to the other
+        read(tmp_path / "printed")
+    (tmp_path / "printed").write_text("S-0\ta dog\n")
+    with refusing(str(tmp_path / "printed")):
+        read(tmp_path / "printed")
+
+
 def test_translations_from_a_pipe_are_read_once(tmp_path: Path) -> None:
     """As the shell's <(...) gives them."""
     pipe, reference = tmp_path / "pipe", write(tmp_path / "reference", ["ein Satz"])

@@ -626,7 +626,7 @@ def test_out_of_time_is_not_out_of_reach(
         raise knapsack.OutOfTimeError("the search found no plan within 60 seconds")
 
     monkeypatch.setattr(planner, "cheapest", out_of_time)
-    with refusing("within 60 seconds"):
+    with pytest.raises(knapsack.OutOfTimeError):
         ask(model, found)
 
 
