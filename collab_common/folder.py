@@ -49,8 +49,10 @@ def build_folder(
                 content["outputs"] = fingerprint_tree(folder)
                 write_json(folder / MANIFEST, content)
         except OSError as error:
-            # The error of a full disk names no file.
-            raise UserError(f"cannot be built: {error.strerror or error}", out) from error
+            # The error of a full disk names no file; that of a text that cannot be read does.
+            file = f": {error.filename}" if error.filename else ""
+            problem = f"cannot be built: {error.strerror or error}{file}"
+            raise UserError(problem, out) from error
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -28,6 +29,21 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
         stopped()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert list(former.iterdir()) == []
+
+
+def test_a_failure_names_the_file_and_the_folder(tmp_path: Path) -> None:
+    """A full disk has no file to name."""
+    text, out = tmp_path / "text.de", tmp_path / "out"
+
+    def read(folder: Path) -> dict[str, str]:
+        return {"text": text.read_text()}
+
+    def fill(folder: Path) -> dict[str, str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for build, fault in ((read, str(text)), (fill, "No space left on device")):
+        with refusing(str(out), fault):
+            build_folder(out, {}, build)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
