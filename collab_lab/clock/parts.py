@@ -80,14 +80,14 @@ class PartTimes:
 
     Attributes:
         work: what was timed.
-        seconds: of the model that was given.
-        uncut: of the model with heads of this project and nothing cut, as a share of ``seconds``.
-        totals: widths of groups (``encoder heads``), and heads with a KV cache (``cross cache``),
-            summed over layers.
-        changes: by group, shares of its width and what they add to ``uncut``.
-        caches: by kind of heads, attention type and bits, shares of the exact size and what they
-            add.
-        sizes: of the weights and heads of the model; empty if unknown.
+        seconds: time of the model that was given.
+        uncut: time of the converted model before any cut, as a share of ``seconds``.
+        totals: for each group (``encoder heads``) its width, and for each attention type with a KV
+            cache (``cross cache``) its number of heads, summed over layers.
+        changes: for each group, shares of its width, and the time that each adds to ``uncut``.
+        caches: for each kind of heads, attention type and bits, shares of the exact size, and the
+            time that each adds to ``uncut``.
+        sizes: sizes of the model's weights and heads; empty if unknown.
     """
 
     work: Work
@@ -100,7 +100,7 @@ class PartTimes:
 
     @property
     def engine(self) -> str:
-        """As :data:`.engine.ENGINES` names it."""
+        """Name of the engine, one of :data:`.engine.ENGINES`."""
         return engine_of(self.work.timed_in).name
 
     def __repr__(self) -> str:
@@ -110,13 +110,13 @@ class PartTimes:
         return f"times of parts, {what}: {self.seconds:.3f} s\nat their narrowest: {groups}"
 
     def check(self, model: Trained) -> None:
-        """Raise UserError for a model of other sizes than the one that was timed."""
+        """Raise UserError if the sizes of the model are not those of the model that was timed."""
         if self.sizes and self.sizes != sizes_of(model):
             todo = "time this one: see collab_lab.time_parts"
             raise UserError("were measured of a model of other sizes", "`times`", todo)
 
     def change(self, site: Site, shape: Shape) -> float:
-        """What a shape adds to the time of the uncut model."""
+        """The time that a shape adds to that of the uncut model, as a share of ``seconds``."""
         group, width = group_of(site, self.work.timed_in), width_of(site)
         if group not in self.totals or not width:
             return 0.0
@@ -132,7 +132,7 @@ class PartTimes:
         return added
 
     def _of_cache(self, site: Attention, shape: Shape) -> float:
-        """What a cache of all heads of all attentions of this type adds."""
+        """The time that a cache adds if all attentions of this type have it in all heads."""
         rounds = engine_of(self.work.timed_in).rounds
         is_changed = rounds and shape.bits != own_bits(site.module)
         if not shape.heads or not (shape.size or is_changed):
@@ -149,18 +149,22 @@ class PartTimes:
 
 
 def at(points: Sequence[tuple[float, float]], share: float) -> float:
-    """The change at a share of a width: linear between points, and never falling with the width."""
+    """The change at a share of a width: linear between points, and rising with the width."""
     shares, changes = zip(*sorted(points), strict=True)
     return float(np.interp(share, shares, isotonic_regression(changes).x))
 
 
 def cache_group(kind: Kind | None, type_: str, bits: int) -> str:
-    """A KV cache in a table; kind None: of heads as they are."""
+    """The name of a KV cache in :attr:`PartTimes.caches`; ``kind`` is None if heads stay."""
     return f"cache of {kind.name if kind else 'unchanged'} {type_} {bits}"
 
 
 def group_of(site: Site, timed_in: str) -> str:
-    """The group that a site belongs to; where heads are even, a decoder has one number of them."""
+    """The group that a site belongs to.
+
+    In an engine that wants even heads, both attentions of a decoder layer have the same number of
+    heads, and are one group.
+    """
     if not isinstance(site, Attention):
         return f"{site.side} units"
     together = engine_of(timed_in).even and site.type == "cross"
@@ -174,9 +178,9 @@ class Narrower(NamedTuple):
     """A model in which one group is changed.
 
     Attributes:
-        group: of a table, or :data:`UNCUT`, or a :func:`cache_group`.
-        share: of the group's width; of the exact size of the heads of a cache.
-        build: makes the model.
+        group: name of the group, :data:`UNCUT`, or a :func:`cache_group`.
+        share: share of the group's width that is left; for a cache, the share of the exact size.
+        build: builds the model.
     """
 
     group: str
@@ -185,17 +189,17 @@ class Narrower(NamedTuple):
 
     @property
     def is_cache(self) -> bool:
-        """Whether another KV cache is what is changed."""
+        """Whether the change is another KV cache."""
         return self.group.startswith("cache")
 
 
 def narrower(
     trained: Trained, timed_in: str, parts: Sequence[str], kinds: Sequence[str] = ()
 ) -> Iterator[Narrower]:
-    """Models with one group changed, the most telling first.
+    """Models in each of which one group is changed; the most telling changes come first.
 
     Args:
-        kinds: kinds of heads for another cache.
+        kinds: kinds of heads that have another cache.
     """
     # An exported model is the same with fairseq's attention and with this project's.
     family = None if engine_of(timed_in).is_exported else family_of(type(trained.model))
@@ -231,14 +235,17 @@ def groups_of(trained: Trained, timed_in: str) -> dict[str, list[Site]]:
 
 
 def _counts(sites: Sequence[Site], share: float) -> list[int]:
-    """How many heads or units stay of each site; heads that share keys or values stay together."""
+    """The number of heads or units that stay in each site.
+
+    Heads that share keys or values stay together.
+    """
     steps = (heads_together(site.module) for site in sites if isinstance(site, Attention))
     step = math.lcm(*steps)
     return [step * max(1, round(share * width_of(site) / step)) for site in sites]
 
 
 def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) -> Trained:
-    """The model with the first heads or units of some sites only."""
+    """Return the model with only the first heads or units of some sites."""
     retained: Any = {type_: [*of] for type_, of in all_heads(trained).items()}
     units = {}
     for site, number in zip(sites, counts, strict=True):
@@ -271,7 +278,7 @@ def _caches(trained: Trained, timed_in: str, kinds: Sequence[str]) -> Iterator[N
 
 
 def _new_heads(kinds: Sequence[str]) -> list[NewHeads]:
-    """What gives heads of these kinds."""
+    """The cuts that make heads of these kinds."""
     cuts = (cut() for kind in kinds for cut in CACHE_CUTS.get(kind, ())[:1])
     return [cut for cut in cuts if isinstance(cut, NewHeads)]
 
@@ -306,7 +313,7 @@ def _resized(
     sizes: Mapping[Attention, int],
     bits: Mapping[Attention, int],
 ) -> Trained:
-    """Random weights: their best values have no effect on the time."""
+    """Return the model with other heads; weights are random, since time does not depend on them."""
     draft = Draft(trained)
     for attention, size in sizes.items():
         draft.convert_heads(attention, kind, size, {})

@@ -170,7 +170,7 @@ def bits_of_folder(program: Translator, sources: Lines, targets: Lines) -> float
 
 @torch.no_grad()
 def bits_of_model(trained: Trained, sentences: Sentences) -> float:
-    """The same by the model itself."""
+    """The same loss as the model computes it, in bits per target token."""
     total, tokens, words = 0.0, 0, trained.task.target_dictionary
     for inputs, target in forced(trained, sentences):
         output = trained.model(**inputs)
