@@ -10,11 +10,10 @@ import os
 import sys
 from typing import Any
 
+from collab_common import LAST_CHECKPOINT
 from collab_common.errors import UserError
 
 from .patching import Proxy, wrap
-
-OWN = "checkpoint_last.pt"  # a training resumes from it without an option
 
 
 def read_settings_as_data() -> None:
@@ -109,10 +108,10 @@ def require_start() -> None:
 
     @wrap(checkpoint_utils, "load_checkpoint")
     def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        resumes = os.path.exists(os.path.join(cfg.save_dir, OWN))
+        resumes = os.path.exists(os.path.join(cfg.save_dir, LAST_CHECKPOINT))
         for option in ("restore_file", "finetune_from_model", "continue_once"):
-            path = getattr(cfg, option) or OWN
-            is_read = path != OWN and (option == "restore_file" or not resumes)
+            path = getattr(cfg, option) or LAST_CHECKPOINT
+            is_read = path != LAST_CHECKPOINT and (option == "restore_file" or not resumes)
             if is_read and not checkpoint_utils.PathManager.exists(path):
                 problem = f"checkpoint not found; see --{option.replace('_', '-')}"
                 raise UserError(problem, path)

@@ -7,13 +7,14 @@ import os
 import sys
 from typing import Any
 
+from collab_common import LAST_CHECKPOINT
+
 from .patching import wrap
 
 #: The part of a checkpoint's ``extra_state`` with the count of ``--patience``.
 KEY = "patience"
 #: The part of an optimizer's state with the weights in single precision.
 EXACT = "exact_weights"
-LAST = "checkpoint_last.pt"  # a training resumes from it without an option
 _COUNTED = ("best", "num_runs")  # of it
 logger = logging.getLogger("fairseq_collab")
 
@@ -130,7 +131,9 @@ def end_at_max_update() -> None:
 
     @wrap(checkpoint_utils, "load_checkpoint")
     def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        resumes = cfg.restore_file == LAST and os.path.exists(os.path.join(cfg.save_dir, LAST))
+        resumes = cfg.restore_file == LAST_CHECKPOINT and os.path.exists(
+            os.path.join(cfg.save_dir, LAST_CHECKPOINT)
+        )
         result = original(cfg, trainer, **kwargs)
         limit, updates = trainer.cfg.optimization.max_update, trainer.get_num_updates()
         if resumes and 0 < limit <= updates:

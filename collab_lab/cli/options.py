@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collab_common import LAST_CHECKPOINT
 from collab_common.command import Parser, check_folder_of, positive
 from collab_common.errors import UserError
 from collab_common.progress import say
@@ -87,7 +88,7 @@ def check_model_out(args: Namespace) -> None:
         raise UserError("the name of a checkpoint must end in .pt", args.out, "give another --out")
     check_out(args, args.out.with_suffix(".yaml"))
     for name in (args.out.stem, f"{args.out.stem}-original"):
-        if (tuned := args.out.with_name(name) / "checkpoint_last.pt").exists():
+        if (tuned := args.out.with_name(name) / LAST_CHECKPOINT).exists():
             problem = f"belongs to an earlier {args.out.name}; fine-tuning would resume from it"
             raise UserError(problem, tuned, "remove its folder, or give another --out")
 

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from collab_common import files
+from collab_common import LAST_CHECKPOINT, files
 from collab_common.command import check_folder
 from collab_common.errors import UserError
 from collab_common.files import locked
@@ -36,8 +36,6 @@ from collab_lab.runs.record import Failure, Record, Started, Task, Training
 
 #: This plug-in, which a run may name by its place in another checkout.
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_collab"
-#: Where fairseq looks for weights by default: in the run's own checkpoints.
-OWN_CHECKPOINT = "checkpoint_last.pt"
 #: Sections of options that may name files, which a training reads; names of those options; and
 #: those that are written.
 READING = ("model", "task", "criterion", "bpe", "tokenizer", "ema", "common", "scoring")
@@ -100,7 +98,7 @@ class Run:
 
         Attempts of which no checkpoint is left do not count.
         """
-        resumes = (self.checkpoints / OWN_CHECKPOINT).exists() and self.attempts_file.exists()
+        resumes = (self.checkpoints / LAST_CHECKPOINT).exists() and self.attempts_file.exists()
         before = files.read_json(self.attempts_file) if resumes else []
         attempts = [Training(**attempt) for attempt in before] + [now]
         files.write_json(self.attempts_file, [*map(asdict, attempts)])
@@ -139,7 +137,7 @@ class Run:
 
     def resumes(self) -> bool:
         """Whether the training has saved a checkpoint from which it will resume."""
-        return self.is_trained() or (self.checkpoints / OWN_CHECKPOINT).exists()
+        return self.is_trained() or (self.checkpoints / LAST_CHECKPOINT).exists()
 
     def start(self, started: Started, config: DictConfig) -> None:
         """Record how the run was started; existing files do not change.
@@ -233,7 +231,7 @@ def started_from(config: DictConfig) -> dict[str, str]:
     """The weights that a training starts from, as files or URLs by option of ``checkpoint``."""
     options = ("restore_file", "finetune_from_model", "continue_once")
     weights = {option: OmegaConf.select(config, f"checkpoint.{option}") for option in options}
-    return {option: path for option, path in weights.items() if path and path != OWN_CHECKPOINT}
+    return {option: path for option, path in weights.items() if path and path != LAST_CHECKPOINT}
 
 
 def files_read(config: DictConfig) -> dict[str, str]:

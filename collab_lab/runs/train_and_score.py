@@ -15,12 +15,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from collab_common import files
+from collab_common import LAST_CHECKPOINT, files
 from collab_common.errors import chain, find, first_line
 from collab_common.provenance import hardware
 from collab_lab.runs.length_limit import in_training
 from collab_lab.runs.record import Failure, Training, jobs_at_a_time
-from collab_lab.runs.run import OWN_CHECKPOINT, Run, num_gpus
+from collab_lab.runs.run import Run, num_gpus
 
 #: Options of the section ``checkpoint`` that fairseq obeys whenever it loads one.
 RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
@@ -66,12 +66,12 @@ def resumed(run: Run, config: DictConfig) -> list[str]:
     would also reset the optimizer, for example, and the result would depend on when the run was
     killed.
     """
-    if not (run.checkpoints / OWN_CHECKPOINT).exists():
+    if not (run.checkpoints / LAST_CHECKPOINT).exists():
         return []
     checkpoint = config.get("checkpoint") or {}
     words = [f"checkpoint.{name}=false" for name in RESETS if checkpoint.get(name)]
-    if checkpoint.get("restore_file", OWN_CHECKPOINT) != OWN_CHECKPOINT:
-        words.append(f"checkpoint.restore_file={OWN_CHECKPOINT}")
+    if checkpoint.get("restore_file", LAST_CHECKPOINT) != LAST_CHECKPOINT:
+        words.append(f"checkpoint.restore_file={LAST_CHECKPOINT}")
     return words
 
 

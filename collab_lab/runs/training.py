@@ -17,6 +17,7 @@ import torch
 from fairseq.logging import metrics
 from omegaconf import DictConfig
 
+from collab_common import LAST_CHECKPOINT
 from collab_common.errors import UserError
 from collab_lab.metrics.loss import check_any, predicted
 from collab_lab.runs.record import CheckpointRule
@@ -26,7 +27,6 @@ from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import batches
 from fairseq_compat import checkpoints
 
-LAST = "checkpoint_last.pt"
 #: Where fairseq's checkpoints have the seconds of their training.
 TIME = "previous_training_time"
 #: An entry has no braces inside, so a kill that cuts one entry does not hide the next.
@@ -177,7 +177,7 @@ def averaged_model(run: Run, config: DictConfig) -> dict[str, Any]:
 
 def rule_of(names: Sequence[str]) -> CheckpointRule:
     """The rule that chose these checkpoints: the last epochs, or the last checkpoint."""
-    return "last" if [*names] == [LAST] else "mean of last epochs"
+    return "last" if [*names] == [LAST_CHECKPOINT] else "mean of last epochs"
 
 
 def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
@@ -186,7 +186,7 @@ def choose_checkpoints(folder: Path, config: DictConfig) -> list[str]:
     The best checkpoint is never used, because it would be chosen on the validation set, whose loss
     is recorded.  If ``max_update`` ends an epoch early, only ``checkpoint_last.pt`` has its end.
     """
-    number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST
+    number_kept, last = config.checkpoint.keep_last_epochs, folder / LAST_CHECKPOINT
     if number_kept > 0 and any(folder.glob("checkpoint[0-9]*.pt")):
         return checkpoints_of(folder)[-number_kept:]
     if not last.exists():
