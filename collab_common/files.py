@@ -28,7 +28,7 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
     """Open a file for reading, through gzip if its name or its first bytes say so.
 
     Raises:
-        UserError: the file cannot be opened, or is a broken gzip file.
+        UserError: the file is missing, or is a broken gzip file.
     """
     try:
         stream = path.open("rb")
@@ -160,7 +160,8 @@ def read_versioned(path: Path, version: int, content_name: str, todo: str) -> di
     """Read a JSON object with this ``content_name`` and ``version``.
 
     Raises:
-        UserError: the file has another content or version.
+        UserError: the file is not JSON, or has another content or version.
+        OSError: the file is missing.
     """
     content = read_json(path, todo)
     if not isinstance(content, dict) or content.get("version") != version:

@@ -46,7 +46,7 @@ def _grouped_matmul(x: Tensor, shared: Tensor) -> Tensor:
 def for_each_head(shared: Tensor, num_heads: int) -> Tensor:
     """Repeat keys or values for the heads that share them: ``(B, G, S, n) -> (B, H, S, n)``.
 
-    The result is a view if all heads share one (``G = 1``), else a copy.
+    The result is a view if all heads share one (``G = 1``) or none does (``G = H``), else a copy.
     """
     batch, groups, *rest = shared.shape
     repeated = shared.unsqueeze(2).expand(batch, groups, num_heads // groups, *rest)
