@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 
 from commands import REPOSITORY
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as CRITERIONS
 from parsers import OURS, parser_of
 
+from collab_common import ATTENTION_TYPES
+from fairseq_collab.models.options import CacheOptions, FeedForwardOptions
 from fairseq_collab.models.separate_heads import HeadSizeOptions, SeparateOptions
 from fairseq_collab.models.variants import VARIANTS
 
 PAGE = REPOSITORY / "docs" / "commands.md"
 #: Options that each attention type has are listed once, as ``-in-TYPE``.
 OF_TYPES = re.compile("[-_]in[-_](encoder|decoder|cross)$")
-OTHERS = re.compile("_in_(decoder|cross)$")
 
 
 def command_rows() -> Iterator[tuple[str, ...]]:
@@ -36,6 +38,8 @@ def command_rows() -> Iterator[tuple[str, ...]]:
 
 def option_rows() -> Iterator[tuple[str, ...]]:
     """Architectures and criteria with the options that others do not have."""
+    yield "**every `--arch` of this project**", ""
+    yield from rows_of(CacheOptions, FeedForwardOptions)
     stock = CRITERIONS["label_smoothed_cross_entropy"]
     names = [f"label_smoothed_cross_entropy_with_head_{part}" for part in ("groups", "gates")]
     kinds = [(f"--arch transformer_{one.name}", one.options, SeparateOptions) for one in VARIANTS]
@@ -43,12 +47,24 @@ def option_rows() -> Iterator[tuple[str, ...]]:
         is_sized = issubclass(kind, HeadSizeOptions) and kind != usual
         yield f"**`{name}`**", "and the options of `transformer_headsize_n`" * is_sized
         known = {one.name for one in dataclasses.fields(usual) if is_sized or usual is stock}
-        for one in dataclasses.fields(kind):
-            if "help" in one.metadata and one.name not in known and not OTHERS.search(one.name):
-                said = one.metadata["help"].replace("encoder self-attention", "the attention type")
-                if one.default not in (None, dataclasses.MISSING) and "default" not in said:
-                    said += f" (default: {one.default})"
-                yield f"`--{OF_TYPES.sub('-in-TYPE', one.name).replace('_', '-')}`", said
+        yield from rows_of(kind, known=known)
+
+
+def rows_of(*kinds: type, known: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """The options of some classes; one that each attention type has is one row."""
+    every = [one for kind in kinds for one in dataclasses.fields(kind) if "help" in one.metadata]
+    number = Counter(OF_TYPES.sub("-in-TYPE", one.name) for one in every)
+    rows = {}
+    for one in every:
+        name, said = one.name, one.metadata["help"]
+        if number[OF_TYPES.sub("-in-TYPE", name)] == len(ATTENTION_TYPES):
+            name = OF_TYPES.sub("-in-TYPE", name)
+            said = said.replace("encoder self-attention", "the attention type")
+        if one.default not in (None, dataclasses.MISSING) and "default" not in said:
+            said += f" (default: {one.default})"
+        if one.name not in known:
+            rows.setdefault(f"`--{name.replace('_', '-')}`", said)
+    yield from rows.items()
 
 
 def table(rows: Iterator[tuple[str, ...]]) -> str:
