@@ -25,7 +25,6 @@ from torch.nn import functional
 from collab_lab.mathematics.shared_projection import (
     Shared,
     WeightedMaps,
-    balanced,
     root,
     top_eigenvectors,
 )
@@ -56,7 +55,7 @@ def full(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
         gram = retained @ retained.mT
     key = y_inverse @ v
     mixing = (u.T @ left) @ WeightedMaps.keys(maps, statistics).refitted(key).mT  # (H, K, K)
-    return balanced(Shared(x_inverse @ u, mixing, key))
+    return Shared(x_inverse @ u, mixing, key)
 
 
 def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
@@ -71,7 +70,7 @@ def diagonal(maps: HeadMaps, statistics: Statistics, size: int) -> Shared:
     m = torch.zeros(len(singular_values), len(best)).to(singular_values)  # (H, K)
     m[owner, torch.arange(len(best))] = singular_values[owner, index]
     u, m, v = _least_squares(left, right, u, m, v)
-    shared = balanced(Shared(x_inverse @ u, m, y_inverse @ v))
+    shared = Shared(x_inverse @ u, m, y_inverse @ v)
     missing = (0, size - len(best))
     return Shared(*(functional.pad(factor, missing) for factor in shared))
 

@@ -1,8 +1,8 @@
 """Weights and prices of new heads: shared keys, narrower keys, groups, latents.
 
 The queries of new heads contain the ratio of the trained scale to the new one, so scales are exact.
-Each function returns a state dict of the new attention, without its signature, and its price in
-bits per target token.
+Functions that return :data:`PricedWeights` return a state dict of the new attention, without its
+signature, and its price in bits per target token.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import (
     STEPS,
     WeightedMaps,
+    balanced,
     best_shared_key,
     grouped,
     latents,
@@ -124,10 +125,11 @@ def shared_keys(
     """
     if mixing == "own":
         queries, key = best_shared_key(attention.maps, attention.statistics, size, steps)
-        return queries_and_keys(attention, queries, key.unsqueeze(0))
+        half = attention.scale**0.5  # what queries are divided by: they and the key have one size
+        return queries_and_keys(attention, queries * half, key.unsqueeze(0) / half)
     shared = BY_MIXING[mixing](attention.maps, attention.statistics, size)
-    weights = query_key_weights(shared.query.unsqueeze(0), shared.key.unsqueeze(0))
-    weights["mixing"] = shared.mixing / attention.scale
+    query, scaled, key = balanced(shared._replace(mixing=shared.mixing / attention.scale))
+    weights = {**query_key_weights(query.unsqueeze(0), key.unsqueeze(0)), "mixing": scaled}
     return attention.state(weights), attention.key_price(shared.queries(), shared.key.unsqueeze(0))
 
 

@@ -313,15 +313,18 @@ def balance(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balanced(shared: Shared) -> Shared:
-    """Scale queries and keys to equal sizes; the scores do not change.
+    """Scale query and key to equal mean squares, and the mixing to the size of a block mixing.
 
-    The mixing becomes as large as an initial block mixing: a matrix as a whole, a diagonal in each
-    dimension of the key.
+    The scores do not change.  With matrices, query, mixing and key have one factor each; with a
+    diagonal, each dimension of the key has its own.
     """
     query, mixing, key = shared
     if mixing.dim() == 2:
-        size = torch.linalg.vector_norm(mixing, dim=0) / mixing.size(0) ** 0.5  # (K)
+        size = torch.linalg.vector_norm(mixing, dim=0)  # (K)
+        query, key = balance(query, key)
     else:
         size = torch.linalg.vector_norm(mixing) / mixing.size(1) ** 0.5
+        all_left, all_right = balance(query.reshape(-1, 1), key.reshape(-1, 1))
+        query, key = all_left.view_as(query), all_right.view_as(key)
     size = size.clamp_min(torch.finfo(key.dtype).tiny)
     return Shared(query * size.sqrt(), mixing / size, key * size.sqrt())

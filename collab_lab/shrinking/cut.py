@@ -71,6 +71,16 @@ class Cut(ABC):
     engines: ClassVar[tuple[str, ...]] = ("fairseq",)
     simulated: ClassVar[bool] = False
 
+    @property
+    def identity(self) -> Hashable:
+        """A key for :meth:`.Evidence.once`: equal for cuts of one class with equal attributes."""
+        attributes = tuple(sorted(vars(self).items()))
+        try:
+            hash(attributes)
+        except TypeError:  # a list, for example, which may change
+            return self
+        return type(self), attributes
+
     def refuses(self, trained: Trained) -> Iterable[str]:
         """All reasons why this cut does not fit a model; empty if it does."""
         return ()
@@ -200,7 +210,7 @@ class NewHeads(Cut):
         """Offers of all sizes of the grid with all numbers of bits, priced without L-BFGS."""
         if not isinstance(site, Attention) or not site.module.num_heads:
             return ()
-        return evidence.once((type(self), self.kind, site), lambda: self._offers(site, evidence))
+        return evidence.once((self.identity, site), lambda: self._offers(site, evidence))
 
     def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
         attention = evidence.whole_attention(site)

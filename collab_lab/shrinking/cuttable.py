@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collab_lab.shrinking.draft import size_problems
 from collab_lab.shrinking.gates import without_gates
 from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.trained.checkpoint import Trained
@@ -20,5 +21,6 @@ def cuttable(trained: Trained) -> Trained:
     reject(trained, "cannot be changed", model_problems(trained))
     model = trained.model
     if isinstance(model, HeadModel) and model.variant in (GATED, HEAD_GROUPS):
+        reject(trained, "cannot be changed", size_problems(trained))
         return pruned(without_gates(trained), all_heads(trained))
     return trained

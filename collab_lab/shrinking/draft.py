@@ -19,7 +19,7 @@ Shapes: ``H`` heads of sizes ``h_qk`` and ``h_v``; ``Wq, Wk (H h_qk, d)``, ``Wv 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -94,9 +94,10 @@ class Draft:
         self.use_own_heads()
         attention = self._own[attention]  # of a plan of a model that was opened again, perhaps
         module, name = attention.module, attention.name
-        if [*heads] == self.heads[attention]:
+        heads = sorted(heads)  # those of a group are neighbours
+        if heads == self.heads[attention]:
             return
-        before, self.heads[attention] = len(self.heads[attention]), [*heads]
+        before, self.heads[attention] = len(self.heads[attention]), heads
         if not heads:
             if attention in self.bits:
                 self.bits[attention] = 0
@@ -105,7 +106,6 @@ class Draft:
             self.weights = {n: self.weights[n] for n in kept}
             return
         together = heads_together(module)
-        heads = sorted(heads) if together > 1 else heads  # groups are of neighbours
         groups = [*dict.fromkeys(head // together for head in heads)]
         for weight in weights_by_head(module):
             if weight in ("k_proj", "v_proj"):
@@ -187,7 +187,7 @@ class Draft:
         if not self._is_ours:
             return attention.module
         like = attention.module.out_proj.weight
-        module = with_heads(attention.module, len(self.heads[attention])).build().to(like)
+        module = with_heads(attention.module, self.heads[attention]).build().to(like)
         prefix = f"{attention.name}."
         own = {n.removeprefix(prefix): w for n, w in self.weights.items() if n.startswith(prefix)}
         module.load_state_dict(own)
@@ -355,6 +355,15 @@ def distinct_head_sizes(trained: Trained, of: str) -> set[int]:
         elif not isinstance(module, CollaborativeAttention):
             head_sizes.add(module.q_proj.out_features // module.num_heads)
     return head_sizes
+
+
+def size_problems(trained: Trained) -> Iterator[str]:
+    """Reasons why no options describe heads of such sizes, which stock fairseq may have."""
+    for projected in ("queries", "values"):
+        head_sizes = distinct_head_sizes(trained, projected)
+        if len(head_sizes) > 1:
+            listed = ", ".join(map(str, sorted(head_sizes)))
+            yield f"its heads have different sizes of {projected} ({listed}), options have one"
 
 
 def distinct_key_value_sizes(every: Iterable[Attention]) -> set[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Gates of heads: which are open, and how to multiply them into the weights.
 
-A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's output.  Multiplying the head's
-columns of ``out_proj`` by the gate computes the same function.  A head whose gate is 0 then has
-columns of zeros and can be removed.
+A gate (Voita et al. 2019, arXiv 1905.09418) multiplies a head's values before they are cached.
+Multiplying the head's rows of ``v_proj``, and its bias, by the gate computes the same function,
+also with a rounded cache.  A head whose gate is 0 then has values of 0 and can be removed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ def open_heads(trained: Trained) -> Retained:
 
 @torch.no_grad()
 def without_gates(trained: Trained) -> Trained:
-    """The model with its gates multiplied into ``out_proj`` (a copy), or itself without gates."""
+    """The model with its gates multiplied into ``v_proj`` (a copy), or itself without gates."""
     if not gated_attentions(trained.model):
         return trained
     result = trained.with_model(copy.deepcopy(trained.model))
     for attention in gated_attentions(result.model):
-        gates = rounded(attention.log_alpha).to(attention.out_proj.weight)
-        attention.out_proj.weight.mul_(gates.repeat_interleave(attention.v_head_size))  # (H h_v,)
+        weight, bias = attention.v_proj.weight, attention.v_proj.bias
+        gates = rounded(attention.log_alpha).to(weight).repeat_interleave(attention.v_head_size)
+        weight.mul_(gates.unsqueeze(1))  # (H h_v, d)
+        bias.mul_(gates)  # (H h_v)
         attention.theta.fill_(OPEN / attention.gate_speed)
     return result

@@ -184,7 +184,8 @@ class Plan:
         cut = [f"{heads} heads", *(f"{b}: {len(u)} units" for b, u in self.units.items())]
         cut += [f"{a}: {self.size_name} {size}" for a, size in self.sizes.items()]
         few = f"{', '.join(cut[:4])}{', ...' * (len(cut) > 4)}"
-        return f"plan, price: {self.price:.4f} bits per target token\n{few}"
+        price = f"price: {self.price:.4f} bits per target token" if self.prices else "no price"
+        return f"plan, {price}\n{few}"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain numbers and names, which the new checkpoint stores."""

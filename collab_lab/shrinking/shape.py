@@ -11,7 +11,7 @@ Shapes: H heads of sizes h_qk and h_v, inputs of sizes d and d_y, F units.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -174,10 +174,9 @@ def costs(site: Site, shape: Shape) -> Costs:
 
 def blueprint(module: Any, shape: Shape) -> Blueprint:
     """The blueprint of the attention that replaces a module, for one shape."""
-    number = len(shape.heads)
-    if shape.kind is not None and shape.size and number:
-        return shape.kind.blueprint(module, number, shape.size)
-    return with_heads(module, number)
+    if shape.kind is not None and shape.size and shape.heads:
+        return shape.kind.blueprint(module, len(shape.heads), shape.size)
+    return with_heads(module, shape.heads)
 
 
 @functools.lru_cache(1 << 14)
@@ -200,24 +199,26 @@ def _of_block(d: int, units: int, d_out: int) -> int:
     return sum(p.numel() for one in maps for p in one.parameters())
 
 
-def with_heads(module: Any, number: int) -> Blueprint:
-    """The blueprint of an attention like this module, but with ``number`` heads, in our classes."""
-    arguments: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": number}
+def with_heads(module: Any, heads: Sequence[int]) -> Blueprint:
+    """The blueprint of an attention like this module, but with these of its heads, in our classes.
+
+    Groups of heads that share keys or values stay as far as they have a head left.
+    """
+    arguments: dict[str, Any] = {"embed_dim": module.embed_dim, "num_heads": len(heads)}
     arguments["kdim"] = module.kdim
-    if not number or isinstance(module, MultiheadAttention | SeparateAttention):
+    if not heads:  # of any size
+        return Blueprint.of(SeparateAttention, **arguments, qk_head_size=1, v_head_size=1)
+    if isinstance(module, MultiheadAttention | SeparateAttention):
         key, value = key_value_sizes(module)
         return Blueprint.of(SeparateAttention, **arguments, qk_head_size=key, v_head_size=value)
     arguments["v_head_size"] = module.v_head_size
+    groups = len({head // heads_together(module) for head in heads})
     if isinstance(module, CollaborativeAttention):
         arguments |= {"key_dim": module.key_dim, "query_mixing": module.query_mixing}
-        arguments |= {
-            "scale": module.scale,
-            "value_heads": max(1, number // heads_together(module)),
-        }
+        arguments |= {"scale": module.scale, "value_heads": groups}
         return Blueprint.of(CollaborativeAttention, **arguments)
     arguments["qk_head_size"] = module.qk_head_size
     if isinstance(module, GroupedQueryAttention):
-        groups = max(1, number // heads_together(module))
         return Blueprint.of(GroupedQueryAttention, **arguments, key_value_heads=groups)
     kind = SharedLatentAttention if isinstance(module, SharedLatentAttention) else LatentAttention
     return Blueprint.of(kind, **arguments, latent_dim=module.latent_dim, scale=module.scale)

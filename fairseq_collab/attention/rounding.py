@@ -64,7 +64,9 @@ def encode(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     if bits == 4:  # in floats: not every ONNX engine can shift bytes
         first, second = F.pad(codes, (0, width % 2)).chunk(2, dim=-1)
         codes = first + 16 * second
-    return torch.cat([scale, offset], -1).flatten(-2), codes.to(torch.uint8)
+    # Joined in float32, which is exact: autocast to bfloat16 refuses to join float16.
+    scales = torch.cat([scale.float(), offset.float()], -1).half()
+    return scales.flatten(-2), codes.to(torch.uint8)
 
 
 def decode(scales: Tensor, codes: Tensor, width: int, bits: int, dtype: torch.dtype) -> Tensor:

@@ -24,7 +24,7 @@ from fairseq_collab.attention.signature import Signature
 from fairseq_collab.cpu_kernels.dropout import swap_dropout
 from fairseq_collab.cpu_kernels.onednn import swap_linear
 from fairseq_collab.cpu_kernels.rounded import compiled_heads
-from fairseq_collab.models.checks import ModelSignature, check_weights
+from fairseq_collab.models.checks import SINES, ModelSignature, check_weights
 from fairseq_collab.models.layers import AttentionFactory
 from fairseq_collab.models.options import COMMON, copied, plain_options, preset
 from fairseq_collab.models.unused import unused
@@ -159,7 +159,12 @@ class HeadModel(BaseFairseqModel):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Complete and check weights; fairseq calls this before it loads them."""
+        saved = {*state_dict}
         super().upgrade_state_dict_named(state_dict, name)
+        for added in {*state_dict} - saved:
+            # Else weights that were trained without positions would load into a model with them.
+            if added.endswith(SINES):
+                del state_dict[added]
         if self.variant.upgrade is not None:
             self.variant.upgrade(self, state_dict)
 

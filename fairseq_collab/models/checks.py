@@ -27,6 +27,8 @@ from fairseq_collab.attention.cache import IncrementalState, beam_history, start
 from fairseq_collab.attention.signature import Signature, choice_field
 
 DICTIONARY_VERSION = 1
+#: End of the name of a buffer without content, which fairseq saves for sinusoidal positions.
+SINES = "embed_positions._float_tensor"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ def _differences(model: Any, state: Mapping[str, Tensor], prefix: str) -> Iterat
             yield _dictionary_difference(name, saved, expected)
     for name, tensor in weights.items():
         saved = state.get(prefix + name)
-        if saved is None:
+        if saved is None and name.endswith(SINES):
+            side = name.partition(".")[0]
+            yield f"the checkpoint's {side} has no positions (--no-token-positional-embeddings)"
+        elif saved is None:
             yield f"{name} is missing from the checkpoint"
         elif saved.shape != tensor.shape and not name.endswith("signature"):
             shapes = f"{tuple(saved.shape)} in the checkpoint, {tuple(tensor.shape)} in the model"

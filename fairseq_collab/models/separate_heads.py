@@ -96,9 +96,17 @@ def head_sizes(cfg: TransformerConfig, site: Site) -> tuple[int, dict[str, Any]]
 def checked_sizes(cfg: TransformerConfig, site: Site, query_key: int | None) -> dict[str, Any]:
     """Return the sizes of heads as arguments of attentions; None means ``d/H``."""
     value = cfg.head_size if cfg.v_head_size is None else cfg.v_head_size
-    sizes = {"qk_head_size": query_key, "v_head_size": value}
-    chosen_sizes = {name: size for name, size in sizes.items() if size is not None}
-    check_sizes(**chosen_sizes, most=max(site.embed_dim, site.kdim) + 1)
+    return limited(site, qk_head_size=query_key, v_head_size=value)
+
+
+def limited(site: Site, **sizes: int | None) -> dict[str, Any]:
+    """Return these sizes of heads, and that of the keys' input, as arguments of attentions.
+
+    Raises:
+        ValueError: a size is below 1, or so large that a smaller one computes all that it can.
+    """
+    chosen = {name: size for name, size in sizes.items() if size is not None}
+    check_sizes(**chosen, most=max(site.embed_dim, site.kdim) + 1)
     return {**sizes, "kdim": site.kdim}
 
 

@@ -30,6 +30,7 @@ from fairseq_collab.models.separate_heads import (
     HeadSizeOptions,
     checked_sizes,
     head_sizes,
+    limited,
 )
 
 #: What options of shared keys, of standard heads and of latents need to have an effect.
@@ -96,8 +97,8 @@ def shared_keys(cfg: TransformerConfig, site: Site) -> HeadAttention:
     heads = at_layer(cfg, "heads", site, 0, site.num_heads)
     key_dim = at_layer(cfg, "key_dim", site, 0, site.embed_dim // 4)
     if not heads or not key_dim:
-        sizes = {"qk_head_size": cfg.qk_head_size, "v_head_size": cfg.v_head_size}
-        return SeparateAttention(site.embed_dim, heads, kdim=site.kdim, **sizes)
+        sizes = limited(site, qk_head_size=cfg.qk_head_size, v_head_size=cfg.v_head_size)
+        return SeparateAttention(site.embed_dim, heads, **sizes)
     check_sizes(key_dim=key_dim, most=widest_key(cfg.query_mixing, site.embed_dim, site.kdim))
     if cfg.v_head_size is not None:
         check_sizes(v_head_size=cfg.v_head_size, most=max(site.embed_dim, site.kdim) + 1)

@@ -417,15 +417,21 @@ def test_directions_are_those_of_what_heads_use_in_a_common_metric() -> None:
 
 @pytest.mark.parametrize("dims", [1, 2])
 def test_balancing_changes_no_score(dims: int) -> None:
-    """Both sides get an equal share of what is taken from the mixing."""
+    """The mixing is as large as blocks of ones, query and key are equally large."""
     torch.manual_seed(dims)
     mixing = 9 * torch.randn(H, *[5] * dims)
-    before = Shared(torch.randn(D + 1, 5), mixing, torch.randn(D, 5))
+    before = Shared(torch.randn(D + 1, 5), mixing, 50 * torch.randn(D, 5))
     after = balanced(before)
     toy.close(after.queries() @ after.key.T, before.queries() @ before.key.T)
-    grown = [(new / old).mean(0) for new, old in zip(after[::2], before[::2], strict=True)]
-    toy.close(*grown)
-    size = after.mixing.square().sum(0) / H if dims == 1 else after.mixing.square().sum() / 5
+    check_balance(*after)
+
+
+def check_balance(query: torch.Tensor, mixing: torch.Tensor, key: torch.Tensor) -> None:
+    """A diagonal in each dimension of the key ``(., K)``, matrices as a whole."""
+    whole = mixing.dim() == 3
+    sides = [side.square().mean(None if whole else 0) for side in (query, key)]
+    toy.close(*sides)
+    size = mixing.square().sum() / mixing.size(1) if whole else mixing.square().sum(0)
     toy.close(size, torch.ones_like(size))
 
 
@@ -453,10 +459,15 @@ def test_the_start_of_training_is_balanced() -> None:
     queries, keys = separate_keys(part.maps, part.statistics, 2)
     sides = ((queries, part.statistics.query_moment), (keys, part.statistics.key_fisher))
     toy.close(*((side.mT @ metric @ side).diagonal(dim1=1, dim2=2) for side, metric in sides))
-    queries, key = shared(part, "own", 5)
-    toy.close(queries.square().mean((0, 1)), key.square().mean(0))
-    mixing = BY_MIXING["full"](part.maps, part.statistics, 5).mixing
-    toy.close(mixing.square().sum(), torch.tensor(5.0))
+    for mixing in ("own", "full", "diagonal"):
+        weights, _ = shared_keys(part, 5, mixing)
+        query = torch.cat([weights["q_proj.weight"], weights["q_proj.bias"].unsqueeze(1)], 1).T
+        key = weights["k_proj.weight"].T
+        if mixing == "own":
+            queries = query.unflatten(1, (H, 5))  # (d + 1, H, K)
+            toy.close(queries.square().mean((0, 1)), key.square().mean(0))
+        else:
+            check_balance(query, weights["mixing"], key)
     heads = WeightedMaps.values(part.maps, part.statistics)
     out, values = grouped(heads, part.maps.out, 2)
     toy.close(values.square().mean(1), out.unflatten(0, (2, -1)).square().mean((1, 2)))

@@ -265,6 +265,15 @@ def test_closed_gates_equal_masked_heads_and_pruned_ones(options: str) -> None:
     assert all(map(torch.equal, translations(smaller), translations(whole.model)))
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gates_in_the_weights_of_a_rounded_cache(bits: int) -> None:
+    """Which rounds values after their gates."""
+    whole = gated(cache_bits=bits)
+    for one in gated_attentions(whole.model):
+        one.theta.data[0] = 0.3  # half open
+    close(logits(without_gates(whole).model), logits(whole.model))
+
+
 def test_closed_gates_stay_closed_where_heads_are_chosen_by_other_means() -> None:
     whole = gated(gated_types="encoder,cross")
     plain = without_gates(whole)

@@ -48,6 +48,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"quant_noise_scalar": 0.1}, {"encoder_xformers_att_config": "{}"}, CROSS_SELF,
         {"share_all_embeddings": True, "encoder_embed_dim": 8},
         {"key_dim": 18}, {"key_dim": 18, "query_mixing": "own"},  # more than d + 1
+        {"key_dim": 0, "qk_head_size": 18}, {"key_dim": 0, "v_head_size": 18},
         {"cache_bits": 3}, {"ffn_dims_in_encoder": "24,-1"}, {"ffn_dims_in_decoder": "8,8,8"},
     ],
     SIZED: [

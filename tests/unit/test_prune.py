@@ -382,4 +382,6 @@ def test_gates_in_the_weights_are_open(speed: int) -> None:
     for before, after in zip(attentions(source.model), attentions(result.model), strict=True):
         assert after.module.log_alpha.tolist() == [gates.OPEN] * 4
         factors = torch.tensor([1.0, 0.0, 1.0, 1.0]).repeat_interleave(4)
-        assert torch.equal(after.module.out_proj.weight, before.module.out_proj.weight * factors)
+        weight = before.module.v_proj.weight * factors.unsqueeze(1)
+        assert torch.equal(after.module.v_proj.weight, weight)
+        assert torch.equal(after.module.v_proj.bias, before.module.v_proj.bias * factors)

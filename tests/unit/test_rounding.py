@@ -42,6 +42,15 @@ def test_rounded_numbers_follow_the_equation(width, bits):
 
 
 @pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_within_autocast(dtype, bits):
+    x = torch.randn(4, 96)
+    with torch.autocast("cpu", dtype):
+        found = rounded(x, bits)
+    assert torch.equal(found, rounded(x, bits))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_packed_numbers_are_the_rounded_ones(width, dtype, bits):

@@ -15,6 +15,7 @@ import torch
 import toy
 import toy_checkpoints
 import toy_heads
+from parity.test_prune_parity import trained as in_memory
 from refusals import refusing
 from torch import Tensor, nn
 from toy_checkpoints import COPY
@@ -29,6 +30,7 @@ from collab_lab.runs.score import model_numbers
 from collab_lab.shrinking import apply, draft
 from collab_lab.shrinking import shrink as shrinking
 from collab_lab.shrinking.apply import apply_cuts, apply_plan
+from collab_lab.shrinking.by_hand import keeping
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.cuts.bits import Bits
 from collab_lab.shrinking.cuts.grouped_query import GroupedQuery
@@ -38,11 +40,12 @@ from collab_lab.shrinking.cuts.narrower_heads import NarrowerHeads
 from collab_lab.shrinking.cuts.one_copy import OneCopy
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.cuts.units import Units
+from collab_lab.shrinking.cuttable import cuttable
 from collab_lab.shrinking.evidence import Evidence, Removals
 from collab_lab.shrinking.plan import Allowed, Plan
 from collab_lab.shrinking.planner import Option, OutOfReachError, Planner, propose, undominated
 from collab_lab.shrinking.price_list import Prices
-from collab_lab.shrinking.retained import pruned
+from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.shrinking.shape import (
     GROUPS,
     LATENTS,
@@ -902,6 +905,53 @@ def test_heads_that_share_are_removed_exactly(name: str, tmp_path: Path) -> None
         assert of_some.parameters == sum(p.numel() for p in new.module.parameters())
         if old.type != "encoder" and getattr(new.module, "keeps_cache", True):
             assert of_some.cache == 16 * sum(new.module.cached_floats_per_token())
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_grouped_query", {"key_value_heads": 2}),
+        ("transformer_collab", {"value_heads": 2}),
+    ],
+)
+def test_equally_many_heads_of_each_group(arch: str, options: dict[str, int]) -> None:
+    """All groups stay: their costs are those of the model that is built."""
+    model = in_memory(arch, separate=False, **options)
+    attention = attentions(model.model)[2]
+    changed = draft.Draft(model)
+    changed.keep_heads(attention, [2, 0])
+    left = changed.attention_left(attention)
+    assert left.module.num_heads == 2
+    built = changed.build().attentions["decoder"][0]
+    assert costs(attention, Shape((0, 2))) == costs(built, as_it_is(built))
+
+
+def test_a_key_narrower_than_the_number_of_heads(tmp_path: Path) -> None:
+    """A site may lose all heads, of which no key has a size."""
+    model = open_model(
+        toy_checkpoints.write(
+            tmp_path / "c.pt", "transformer_collab", key_dim=3, query_mixing="diagonal"
+        ),
+        COPY,
+    )
+    assert shrink(model, heads=0.7, sentences=9).shares["heads"] <= 0.7
+
+
+def test_a_plan_without_prices_says_so() -> None:
+    model = in_memory("transformer", separate=False)
+    retained = {type_: [*of] for type_, of in all_heads(model).items()}
+    retained["encoder"][0] = [0]
+    text = repr(Smaller(model, keeping(model, retained), 0.5, {"heads": 0.9}))
+    assert "no price" in text
+    assert "price: 0" not in text
+
+
+@pytest.mark.parametrize("arch", ["transformer_gated_heads", "transformer_grouped_heads"])
+def test_gates_and_groups_of_unequal_heads(arch: str) -> None:
+    """No options describe them without gates and groups."""
+    model = in_memory(arch, separate=False, heads_in_encoder="2,4")
+    with refusing("different sizes"):
+        cuttable(model)
 
 
 def test_groups_stay_whole_in_any_order_of_heads(tmp_path: Path) -> None:

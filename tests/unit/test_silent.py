@@ -35,6 +35,7 @@ from collab_lab.export.plain import plain, write_plain
 from collab_lab.mathematics.head_prices import head_prices
 from collab_lab.metrics import loss
 from collab_lab.metrics.loss import mean_bits, say_if_guessing, say_if_guessing_valid
+from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import without_gates
@@ -504,6 +505,37 @@ def test_a_data_folder_with_fewer_words(arch: str, tmp_path: Path) -> None:
 
 
 # ---- models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["transformer_collab", "transformer_headsize_n"])
+def test_weights_of_a_model_without_positions(arch: str) -> None:
+    """fairseq takes them for those of a model with sinusoidal positions."""
+    without = toy.model(arch, no_token_positional_embeddings=True)
+    with refusing("encoder has no positions", "decoder has no positions"):
+        toy.model(arch).load_state_dict(without.state_dict())
+    again = toy.model(arch, no_token_positional_embeddings=True)
+    again.load_state_dict(without.state_dict())
+
+
+def test_two_cuts_of_one_class_with_one_evidence(tmp_path: Path) -> None:
+    """Each has its own offers; those of an equal cut are computed once."""
+
+    class Capped(Latent):
+        name = "capped"
+
+        def __init__(self, most: Any) -> None:
+            self.most = most
+
+        def grid(self, module: Any) -> list[int]:
+            return [size for size in super().grid(module) if size <= max(self.most)]
+
+    model = model_of(tmp_path / "c.pt")
+    evidence = Evidence.of(model, sentences=9, parts=("cache",))
+    site = model.attentions["cross"][0]
+    first, second, third = (Capped((most,)).offers(site, evidence) for most in (4, 16, 4))
+    assert [max(one.shape.size for one in of) for of in (first, second, third)] == [4, 16, 4]
+    assert first is third
+    assert max(one.shape.size for one in Capped([8]).offers(site, evidence)) == 8
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from collab_lab.shrinking.cut import ANY_BITS, EVERY_ENGINE, Cut, Offer, Tie
-from collab_lab.shrinking.cuts.heads import size_problems
-from collab_lab.shrinking.draft import Draft
+from collab_lab.shrinking.draft import Draft, size_problems
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention
@@ -38,7 +37,7 @@ class Bits(Cut):
     def offers(self, site: Site, evidence: Evidence) -> Sequence[Offer]:
         if not isinstance(site, Attention) or site.type == "encoder" or not site.module.num_heads:
             return ()
-        return evidence.once((type(self), site), lambda: self._offers(site, evidence))
+        return evidence.once((self.identity, site), lambda: self._offers(site, evidence))
 
     def _offers(self, site: Attention, evidence: Evidence) -> list[Offer]:
         prices = evidence.whole_attention(site).rounding_prices(None, ANY_BITS)

@@ -10,7 +10,7 @@ from fairseq.modules import MultiheadAttention
 
 from collab_common import ATTENTION_TYPES, AttentionType
 from collab_lab.shrinking.cut import EVERY_ENGINE, Cut, Offer, Tie
-from collab_lab.shrinking.draft import Draft, distinct_head_sizes
+from collab_lab.shrinking.draft import Draft, size_problems
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.shape import Shape, Site, as_it_is
 from collab_lab.trained.attentions import Attention, attentions, is_one_of, removed_together
@@ -96,12 +96,3 @@ def head_problems(trained: Trained) -> Iterator[str]:
         yield "its latents are normalised: no price is known"
     yield from model_problems(trained)
     yield from size_problems(trained)
-
-
-def size_problems(trained: Trained) -> Iterator[str]:
-    """Reasons why no options describe heads of such sizes, which stock fairseq may have."""
-    for projected in ("queries", "values"):
-        head_sizes = distinct_head_sizes(trained, projected)
-        if len(head_sizes) > 1:
-            listed = ", ".join(map(str, sorted(head_sizes)))
-            yield f"its heads have different sizes of {projected} ({listed}), options have one"

@@ -30,7 +30,7 @@ class OneCopy(Latent):
         """
         if not isinstance(site, Attention) or site.type != "cross" or not site.module.num_heads:
             return ()
-        every = evidence.once(type(self), lambda: dict(self._of_all(evidence)))
+        every = evidence.once(self.identity, lambda: dict(self._of_all(evidence)))
         return every.get(site, ())
 
     def _of_all(self, evidence: Evidence) -> Iterator[tuple[Attention, list[Offer]]]:
