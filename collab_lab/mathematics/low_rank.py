@@ -10,7 +10,8 @@ With ``G`` the mean of all ``Gamma_i`` (:mod:`collab_lab.statistics.moments`) an
               (m_i is its singular value, or 0), and solves for U, V and M in turn by least squares.
     separate  the K/H largest singular directions of each X^1/2 A_i B_i^T Gamma_i^1/2.
 
-All are exact once K reaches the rank of the maps.
+Full mixing is exact once K reaches the rank of all maps together, diagonal mixing and separate keys
+once K reaches the sum of the ranks of the heads.
 
 Shapes: ``A (H, d + 1, e)``, ``B (H, d_y, e)``, ``S (H, d + 1, d_y)``, ``U (d + 1, K)``,
 ``V (d_y, K)``, ``M (H, K, K)``.

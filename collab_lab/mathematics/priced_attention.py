@@ -39,7 +39,7 @@ class PricedAttention:
     def __init__(self, module: Any, statistics: Statistics | None):
         self.module, self.maps = module, HeadMaps.of(module)
         self.statistics = (statistics or Statistics.unweighted(self.maps)).ridged()
-        #: ``(d/H)^-0.5``, the scale of converted heads.
+        #: ``(d/H)^-0.5``, the scale of heads that become shared or separate keys.
         self.scale = float((module.embed_dim / module.num_heads) ** -0.5)
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -48,7 +48,7 @@ class PricedAttention:
         return {name: value.detach().to(dtype).contiguous() for name, value in weights.items()}
 
     def copied(self, *names: str) -> dict[str, Tensor]:
-        """Copies of the weights and biases of projections that do not change."""
+        """The weights and biases of projections that do not change, as they are in the module."""
         weights = self.module.state_dict()
         return {name: weight for name, weight in weights.items() if name.startswith(names)}
 
@@ -155,7 +155,10 @@ class PricedAttention:
 def change_of(
     left: Tensor, right: Tensor, new_left: Tensor, new_right: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Factors ``(H, n, k)``, ``(H, m, k)`` of ``left right^T - new_left new_right^T``."""
+    """Factors ``(H, n, k)``, ``(H, m, k)`` of ``left right^T - new_left new_right^T``.
+
+    Their rank is low: the difference itself ``(H, n, m)`` would be large.
+    """
     if new_left is left:
         return left, right - new_right
     new_right = new_right.expand(len(left), -1, -1)

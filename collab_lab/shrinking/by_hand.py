@@ -359,7 +359,7 @@ def keeping(
 
 
 def random_order(evidence: Evidence, seed: int) -> None:
-    """Replace the prices of heads by random numbers from ``seed``, for a random order of removal.
+    """Give evidence that has no prices of heads yet a random order of removal, by ``seed``.
 
     Heads that are removed together get the same number.
     """

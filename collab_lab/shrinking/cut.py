@@ -90,7 +90,10 @@ class Cut(ABC):
         """The shapes that this cut can give a site, with their prices; empty for other sites."""
 
     def fits(self, site: Site, shape: Shape) -> bool:
-        """Whether a site can have this shape with the remaining heads, and is smaller with it."""
+        """Whether a site can have this shape with the remaining heads.
+
+        A shape that would not be smaller than the remaining heads is not worth it.
+        """
         return True
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
@@ -143,7 +146,7 @@ class NewHeads(Cut):
     # ---- sizes -----------------------------------------------------------------------------------
 
     def exact_size(self, module: Any) -> int:
-        """The smallest size at which the new heads compute exactly what the attention computes."""
+        """A size at which the new heads compute exactly what the attention computes."""
         return self.kind.exact(module, int(module.num_heads))
 
     def out_of_range(self, module: Any, size: int) -> str | None:
@@ -158,7 +161,7 @@ class NewHeads(Cut):
         return sorted(size for size in sizes if self.out_of_range(module, size) is None)
 
     def scale(self, attention: PricedAttention) -> float:
-        """The scale of the scores of the new attention, which queries make up for."""
+        """The scale of the new scores; queries make up for it, and latents keep the module's."""
         return attention.scale
 
     # ---- a cut -----------------------------------------------------------------------------------

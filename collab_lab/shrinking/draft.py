@@ -2,8 +2,9 @@
 
 An attention's output is a sum over its heads, ``sum_i head_i Wo_i^T + bo``.  Removing a head's rows
 in ``q_proj``, ``k_proj``, ``v_proj`` and its columns in ``out_proj`` equals setting its output to
-zero, exactly.  Removing a unit's row in ``fc1`` and its column in ``fc2`` equals setting the unit
-to zero, exactly.  The refit then lets the remaining heads and units compensate.
+zero, exactly unless the cache is rounded: the numbers that stay then form other groups.  Removing a
+unit's row in ``fc1`` and its column in ``fc2`` equals setting the unit to zero, exactly.  The refit
+then lets the remaining heads and units compensate.
 
 Heads with separate projections are those of fairseq's ``transformer``, ``transformer_headsize_n``,
 ``transformer_grouped_heads``, ``transformer_gated_heads``, and the language models of these kinds.
@@ -57,7 +58,7 @@ SHARING = (COLLABORATIVE, GROUPED_QUERY, LATENT)
 
 
 class Draft:
-    """A smaller model under construction, which starts as a copy of the trained one.
+    """A smaller model under construction, which starts with the weights of the trained one.
 
     Args:
         statistics: statistics of its attentions, from which the best weights of new heads follow;

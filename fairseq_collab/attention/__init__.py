@@ -1,6 +1,6 @@
 """Multi-head attention: separate, shared, grouped, gated, grouped-query and latent heads.
 
-Depends on torch only.
+These modules import nothing but torch and each other.
 """
 
 from fairseq_collab.attention.base import HeadAttention

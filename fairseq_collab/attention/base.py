@@ -53,8 +53,9 @@ AnyContext = Context | PackedContext | ContextInParts
 class HeadAttention(nn.Module):
     """Base of all attention variants, with the forward contract of fairseq's attention.
 
-    A variant sets ``signature_type``, ``num_heads``, ``v_head_size`` (``h_v``) and ``out_proj``.
-    It defines ``project_query``, ``project_key``, ``project_value``, ``cached_floats_per_token``.
+    A variant sets ``signature_type``, ``num_heads``, ``v_head_size`` (``h_v``), ``out_proj``, and
+    ``k_proj`` or, without one, ``kdim``: the size of the keys' input.  It defines
+    ``project_query``, ``project_key``, ``project_value``, ``cached_floats_per_token``.
 
     Args:
         embed_dim: model size ``d`` of the queries and of the output.

@@ -77,13 +77,12 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.permute(2, 0, 1, 3).flatten(2)
 
 
-def init_projection(projection: nn.Linear, same_dims: bool) -> None:
-    """Initialise a projection as fairseq does: Xavier, with gain 1/sqrt(2) or 1.
+def init_projection(projection: nn.Linear, small: bool) -> None:
+    """Initialise a projection as fairseq does: Xavier, with gain 1/sqrt(2) if ``small``, else 1.
 
-    Args:
-        same_dims: whether all inputs of the attention have size ``d``, which gives gain 1/sqrt(2).
+    fairseq's gain is 1/sqrt(2) where all inputs of the attention have size ``d``.
     """
-    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if same_dims else 1.0)
+    nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2) if small else 1.0)
 
 
 def init_output(projection: nn.Linear) -> None:

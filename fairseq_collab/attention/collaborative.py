@@ -151,7 +151,7 @@ class CollaborativeAttention(HeadAttention):
         if self.query_mixing == "own" and mixing_init == "xavier":
             rows = self.num_heads * self.key_dim
             self.q_proj = make_linear(self.embed_dim, rows)
-            init_projection(self.q_proj, same_dims=False)
+            init_projection(self.q_proj, small=False)
             return
         mixing = torch.empty(self.num_heads, self.key_dim)
         init_mixing(mixing, mixing_init)
@@ -193,7 +193,8 @@ def mixed_projection(shared: nn.Linear, mixing: Tensor) -> nn.Linear:
 def widest_key(query_mixing: str, embed_dim: int, kdim: int) -> float:
     """Return the key width above which no new scores are possible.
 
-    A shared query needs a dimension for its bias.  Diagonal mixing has no limit below ``H d``.
+    It is the rank that queries (with a dimension for their bias) or keys can have; for ``own``,
+    whose bias costs no dimension, one less would do.  Diagonal mixing has no limit below ``H d``.
     """
     return math.inf if query_mixing == "diagonal" else max(embed_dim, kdim) + 1
 

@@ -81,7 +81,7 @@ class GroupedQueryAttention(HeadAttention):
         self.q_proj = make_linear(embed_dim, num_heads * qk_head_size)
         self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            init_projection(projection, same_dims=kdim == embed_dim)
+            init_projection(projection, small=kdim == embed_dim)
         init_output(self.out_proj)
 
     def project_query(self, x: Tensor) -> Tensor:

@@ -106,9 +106,9 @@ class LatentAttention(HeadAttention):
         self.v_proj = make_linear(latent_dim, num_heads * v_head_size, bias=False)
         self.q_proj = make_linear(embed_dim, num_heads * qk_head_size)
         self.out_proj = make_linear(num_heads * v_head_size, embed_dim)
-        init_projection(self.latent_proj, same_dims=False)
+        init_projection(self.latent_proj, small=False)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            init_projection(projection, same_dims=self._kdim == embed_dim)
+            init_projection(projection, small=self._kdim == embed_dim)
         init_output(self.out_proj)
 
     @property

@@ -27,7 +27,7 @@ from fairseq_collab.attention.scores import (
 Heads = tuple[Tensor, Tensor | None]
 #: A function of queries, a context, and whether weights are wanted; None if it cannot compute them.
 Kernel = Callable[[Tensor, PackedContext, bool], Heads | None]
-#: The most numbers of a block: 2 MiB.
+#: The most numbers of a block: 2 MiB in float32.
 BLOCK = 2**19
 
 _kernels: list[Kernel] = []

@@ -49,7 +49,7 @@ class SharedLatentAttention(LatentAttention):
         self.keeps_cache = True
 
     def share(self, owner: SharedLatentAttention) -> None:
-        """Read the latent of ``owner``, which has the same sizes, and its cache."""
+        """Read the latent of ``owner``, which has the same width and input, and its cache."""
         self.latent_proj, self.latent_norm = owner.latent_proj, owner.latent_norm
         self._state_key, self.keeps_cache = owner._state_key, self is owner
 

@@ -5,8 +5,8 @@
 ``Lt`` is any loss.  :mod:`.clusters` computes ``Lz`` from Gram matrices; this module collects them
 from a model.
 
-fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens)
-afterwards.  ``Lz`` is therefore multiplied by
+fairseq sums ``Lt`` over the batch and divides by the sample size (the number of target tokens, or
+of sentences with ``--sentence-avg``) afterwards.  ``Lz`` is therefore multiplied by
 
     released    the number of attentions: a sum over attentions, added to a sum over tokens, as in
                 the paper's released code; alpha and beta mean less the larger a batch on one

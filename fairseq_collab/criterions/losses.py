@@ -5,9 +5,10 @@ on open gates:
 
     L = Lxent + lambda Lc,    Lc = sum over gated heads of P(g != 0)
 
-``Lxent`` is the mean loss of a target token.  The paper's released code averages ``Lc`` over the A
-gated attentions: its lambda is A times ours.  fairseq sums ``Lxent`` over the batch and divides by
-the sample size afterwards, so that ``Lc`` is multiplied by the sample size.
+``Lxent`` is the mean loss of a target token (of a sentence with ``--sentence-avg``).  The paper's
+released code averages ``Lc`` over the A gated attentions: its lambda is A times ours.  fairseq sums
+``Lxent`` over the batch and divides by the sample size afterwards, so that ``Lc`` is multiplied by
+the sample size.
 
 ``label_smoothed_cross_entropy_with_head_groups`` for translation and
 ``adaptive_loss_with_head_groups`` for language models with adaptive softmax have the group

@@ -65,8 +65,10 @@ class Decoder(TransformerDecoderBase):
         """Do what fairseq's method does, but without attention weights in training.
 
         In evaluation the weights are those of the last layer, unless ``alignment_layer`` chooses
-        another one. Without ``alignment_layer``, ``attn`` is None for a whole sequence, because
-        ``SequenceScorer`` sums this entry over an ensemble and fails on a list.
+        another one.  ``attn`` is None, where fairseq has ``[None]``, if no weights were computed:
+        ``SequenceScorer`` sums this entry over an ensemble and fails on a list of None.  In
+        training it is None without ``alignment_layer``, so that
+        ``label_smoothed_cross_entropy_with_alignment`` cannot train these models.
         """
         if alignment_layer is None:
             none = self.num_layers
@@ -89,7 +91,10 @@ class Decoder(TransformerDecoderBase):
         alignment_layer: int,
         alignment_heads: int | None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return the features ``(rows, 1, d)`` of the last of ``tokens (rows, steps so far)``."""
+        """Return the features ``(rows, 1, d)`` of the last of ``tokens (rows, steps so far)``.
+
+        ``inner_states`` are ``(beam, B, d)``, where fairseq has ``(1, rows, d)``.
+        """
         source = encoder_out["encoder_out"][0] if encoder_out else None  # (S, B, d)
         padding = next(iter(encoder_out["encoder_padding_mask"] if encoder_out else []), None)
         x = self._embed_last(tokens, state).transpose(0, 1)  # (1, rows, d)

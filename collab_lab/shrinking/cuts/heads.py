@@ -71,7 +71,7 @@ class Heads(Cut):
 
     def ties(self, sites: Sequence[Site]) -> Iterable[Tie]:
         every = [site for site in sites if isinstance(site, Attention)]
-        if self.counted:
+        if self.counted:  # ties no site, but makes the search keep every number of heads
             yield Tie((), heads_of)
         for is_encoder in (True, False) if self.even else ():
             yield Tie([site for site in every if (site.type == "encoder") == is_encoder], heads_of)

@@ -59,7 +59,7 @@ class TiedAttention(HeadAttention):
         self.k_proj = make_linear(kdim or embed_dim, embed_dim)
         self.out_proj = make_linear(embed_dim, embed_dim)
         for projection in (self.q_proj, self.k_proj):
-            init_projection(projection, same_dims=True)
+            init_projection(projection, small=True)
         init_output(self.out_proj)
 
     def project_query(self, x: Tensor) -> Tensor:
