@@ -103,8 +103,8 @@ def fingerprint_tree(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write a file atomically."""
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    """Write a file atomically; bytes of file names that are not UTF-8 become escapes."""
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     atomic.write(path, lambda file: file.write(data))
 
 

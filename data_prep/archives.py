@@ -39,7 +39,7 @@ class Archive:
 
 
 def fetch(url: str, path: Path, known_hash: str | None = None) -> Path:
-    """Download ``url`` to ``path``, unless the file exists.
+    """Download ``url`` to ``path``, unless the file exists (with the known hash, if there is one).
 
     The file gets its name when it is complete.
 

@@ -93,5 +93,5 @@ class Corpus:
             "vocab_size": None if self.like else self.vocab_size,
             "subwords": self.subwords,
             **(published if self.archives else {}),
-            **({"documents": self.documents} if self.documents else {}),
+            **({"documents": [*self.documents]} if self.documents else {}),
         }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
     if args.conllu is None:
         options.reject(parser, args, ("subwords",), "needs --conllu")
     options.check_new(args, args.out / NUMBERS)
+    args.out.mkdir(parents=True, exist_ok=True)  # else it would fail after all measurements
     model = options.model(args)
     from collab_lab.heads import measures, stages
     from collab_lab.results import heads_page
@@ -109,9 +111,10 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
             raise UserError(problem, "--conllu", "leave it out")
         return chosen
     if args.conllu is not None:
-        segment = segmenter(args.data, model.cfg.task.source_lang, args.subwords)
+        first = Path(str(args.data).split(os.pathsep)[0])  # the others only have training text
+        segment = segmenter(first, model.cfg.task.source_lang, args.subwords)
         sentences = trees.read(args.conllu)
-        say_if_untokenised(model, args.data, [sentence.text for sentence in sentences])
+        say_if_untokenised(model, first, [sentence.text for sentence in sentences])
         gold = [align(sentence, segment) for sentence in sentences]
         chosen.append(partial(stages.syntax, model, gold, args.conllu.name))
     if number:

@@ -66,8 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name == "configs":
         return run(f"{prog} {name}", lambda: print_configs(arguments))
-    # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX.
-    for chatty in ("fairseq.tasks", "fairseq.data"):
+    # Sizes of dictionaries and data, whenever one is opened; advice to install tensorboardX; parts
+    # of the fonts in a figure.
+    for chatty in ("fairseq.tasks", "fairseq.data", "fontTools"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     return run(f"{prog} {name}", lambda: called(name, arguments))
 

@@ -104,7 +104,7 @@ def run_of_checkpoint(
         plugin = Path(args.user_dir)
         chosen.setdefault("common.user_dir", str(plugin.resolve() if plugin.is_dir() else plugin))
     options.import_models(args)
-    from collab_lab.runs.checks import check_generation, check_test_set
+    from collab_lab.runs.checks import check_generation, check_test_set, check_valid_set
     from collab_lab.runs.from_checkpoint import configuration, make_run
     from collab_lab.runs.run import Run
 
@@ -114,6 +114,7 @@ def run_of_checkpoint(
     check_generation(config)
     if not run.score_file.exists():
         check_test_set(config)  # before there is a folder
+        check_valid_set(config)
     with run.locked():
         make_run(run, checkpoint, config, chosen, command)
     return run
@@ -137,7 +138,8 @@ def score_runs(runs: list[Run]) -> int:
                 signatures = f"{record.bleu_signature}  {record.chrf_signature}"
                 line += f"  chrF {record.chrf:.2f}  {signatures}"
             print(line, flush=True)
-        except UserError as error:
+        except (UserError, OSError) as error:
             failed = 1
-            print(f"{PROG}: error: {error}", file=sys.stderr, flush=True)
+            where = "" if isinstance(error, UserError) else f"{run.folder}: "
+            print(f"{PROG}: error: {where}{error}", file=sys.stderr, flush=True)
     return failed

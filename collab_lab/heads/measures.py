@@ -124,7 +124,8 @@ class RareTokens:
     """The share of sentences where an encoder head points to one of the two rarest tokens.
 
     A sentence counts if its rarest token is not among the ``frequent`` most frequent ones.  Equally
-    rare tokens all count.  An unknown word is rarer than any other.
+    rare tokens all count.  An unknown word is rarer than any other.  The dictionary has the counts:
+    those of both languages together, if they share it.
     """
 
     def __init__(self, dictionary: Dictionary, frequent: int = FREQUENT):

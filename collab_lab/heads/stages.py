@@ -106,6 +106,8 @@ def syntax(trained: Trained, trees: Sequence[Tree], name: str) -> dict[str, Any]
     longest = min(trained.task.max_positions()[0], model.max_positions()[0])
     max_tokens = trained.cfg.dataset.max_tokens or MAX_TOKENS
     read = [tree for tree in trees if tree.symbols]
+    if not read:
+        raise UserError("has no sentence", "--conllu", f"give another file than {name}")
     fitting = [tree for tree in read if len(tree.symbols) < longest]  # and the end of sentence
     if not fitting:
         raise UserError("no sentence is short enough for the model", "--conllu")

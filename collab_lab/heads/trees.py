@@ -61,7 +61,7 @@ class GoldSentence(NamedTuple):
 def read(path: Path) -> list[GoldSentence]:
     """Read all sentences of a file, gzipped or not."""
     sentences: list[GoldSentence] = []
-    with open_bytes(path) as stream, io.TextIOWrapper(stream, "utf-8") as text:
+    with open_bytes(path) as stream, io.TextIOWrapper(stream, "utf-8-sig") as text:
         try:
             for tokens in conllu.parse_incr(text):
                 sentences.append(_sentence(tokens))

@@ -35,6 +35,7 @@ sequentially rejective multiple test procedure").
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ from sacrebleu.metrics import CHRF
 from scipy import special
 
 from collab_lab.metrics.marks import check_ordinary
-from collab_lab.metrics.translation_scores import bleu_metric
+from collab_lab.metrics.translation_scores import bleu_metric, check_words
 
 METRICS = ("BLEU", "chrF")
 #: Resamples of the bootstrap, as in sacreBLEU.
@@ -81,8 +82,10 @@ def paired(
         of_tokens: whether the texts are tokenised: see :func:`.translation_scores.score`.
 
     Raises:
-        UserError: the texts are not ordinary text: see :func:`.check_ordinary`.
+        UserError: the reference has no words, or the texts are not ordinary text: see
+            :func:`.check_ordinary`.
     """
+    check_words(references)
     for hypotheses in (baseline, system):
         check_ordinary(hypotheses, references, of_tokens)
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
@@ -174,7 +177,7 @@ def least_p(baseline: list[str], system: list[str]) -> float:
     """The smallest two-sided p that n differing sentences allow: 2 of their 2^n exchanges.
 
     The bootstrap claims more, because it only resamples the sentences at hand: if five sentences
-    differ, all in one direction, its p is 0.02.
+    differ, all in one direction, its p is 0.02 to 0.04.
     """
     return min(1.0, 2.0 ** (1 - different(baseline, system)))
 
@@ -244,9 +247,11 @@ def gain_of(
 def holm(p: Sequence[float | None]) -> list[float | None]:
     """The p of m tests, corrected for their number, in the given order; None (not tested) stays.
 
-    The i-th smallest p becomes ``max over j <= i of (m - j + 1) p_j``, at most 1.
+    So does NaN, the p of numbers that are not finite.  The i-th smallest p becomes ``max over j <=
+    i of (m - j + 1) p_j``, at most 1.
     """
-    tested = sorted((value, index) for index, value in enumerate(p) if value is not None)
+    known = ((value, index) for index, value in enumerate(p) if value is not None)
+    tested = sorted((value, index) for value, index in known if not math.isnan(value))
     corrected, largest = [*p], 0.0
     for rank, (value, index) in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - rank) * value))

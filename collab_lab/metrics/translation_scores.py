@@ -53,8 +53,7 @@ def score(hypotheses: list[str], references: list[str], of_tokens: bool = False)
             f"{len(hypotheses)} hypotheses but {len(references)} references",
             todo="give the reference of the set that was translated",
         )
-    if not any(map(str.strip, references)):
-        raise UserError("the reference has no words", todo="give the text of the test set")
+    check_words(references)
     check_ordinary(hypotheses, references, of_tokens)
     bleu, chrf = bleu_metric(references, of_tokens), CHRF()
     bleu_score = bleu.corpus_score(hypotheses, [references])
@@ -67,6 +66,12 @@ def score(hypotheses: list[str], references: list[str], of_tokens: bool = False)
         length_ratio=bleu_score.sys_len / bleu_score.ref_len,
         sentences=len(references),
     )
+
+
+def check_words(references: Sequence[str]) -> None:
+    """Raise UserError if all references are empty."""
+    if not any(map(str.strip, references)):
+        raise UserError("the reference has no words", todo="give the text of the test set")
 
 
 def bleu_metric(text: Sequence[str], of_tokens: bool = False, **more: Any) -> BLEU:

@@ -89,11 +89,12 @@ def draw(
             instead of names at the lines.
         title: title of the figure.
         zero: baseline of the differences, drawn as a line at 0.
-        log: whether to draw a numeric x on a scale of octaves.
+        log: whether to draw a numeric x that is above 0 on a scale of octaves.
         names: labels of the x axis, if they are not the numbers.
     """
     values = dict.fromkeys(at for of in panels.values() for one in of.values() for at in one)
-    numeric = all(isinstance(at, (int, float)) and at > 0 for at in values)
+    numeric = all(isinstance(at, (int, float)) for at in values)
+    octaves = numeric and log and min(values) > 0
     places = {at: at if numeric else place for place, at in enumerate(values)}
     page = Figure(figsize=INCHES, layout="constrained")
     page.suptitle(title, x=0.01, ha="left")
@@ -105,7 +106,7 @@ def draw(
         ends = _plot(axes, of, looks, places, joined=numeric)
         axes.grid(axis="y")
         axes.margins(x=0.04, y=0.08)
-        if numeric and log:
+        if octaves:
             axes.set_xscale("log")
         if log:
             axes.set_xticks([*places.values()], [str((names or {}).get(at, at)) for at in values])

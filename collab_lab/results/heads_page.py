@@ -35,7 +35,8 @@ MEASURES = {
     "positional": "share of words at which the largest weight is on the head's best relative "
     "position; a head is positional from 0.9 on (section 5.1)",
     "rare": "share of sentences in which one of the two rarest tokens gets most of the weight; "
-    "sentences count if that token is not a frequent one (section 5.3)",
+    "sentences count if that token is not a frequent one (section 5.3); a dictionary that both "
+    "languages share counts both",
     "relevance": "the head's share in the logit of the most likely word, by layer-wise relevance "
     "propagation; below 0 it speaks against the prediction (section 4)",
 }

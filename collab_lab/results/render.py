@@ -30,11 +30,16 @@ def num(value: float | None, spec: str = ",", nothing: str = "-") -> str:
     return text if re.search("[1-9a-zA-Z]", text) else format(abs(value), spec)
 
 
+def p_value(p: float | None) -> str:
+    """A p, with three decimals; none is 0."""
+    return "<0.001" if p is not None and p < 0.0005 else num(p, ".3f")
+
+
 def grid(header: Sequence[str], rows: Iterable[Sequence[Any]], left: Iterable[int] = (0,)) -> str:
     """A Markdown table; columns are right-aligned, except for the numbers in ``left``."""
     aligned = set(left)
     sides = ["left" if i in aligned else "right" for i in range(len(header))]
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
     return tabulate(cells, header, "pipe", colalign=sides, disable_numparse=True)
 
 

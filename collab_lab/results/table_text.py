@@ -15,7 +15,7 @@ from collab_common.encodings import are_tokens
 from collab_common.errors import UserError
 from collab_lab.metrics.significance import Gain
 from collab_lab.results.collect import SHARE, column, distinct
-from collab_lab.results.render import grid, num, spread
+from collab_lab.results.render import grid, num, p_value, spread
 from collab_lab.results.table import NO_X, Difference, Row, Table, differences, measure
 from collab_lab.runs.record import Record
 
@@ -158,7 +158,7 @@ def latex(table: Table) -> str:
         cells = [row.label, *_x(table, row.x), _mean(row, table.score)]
         if any(tested):
             gain = one and one.gain
-            cells += [_difference(gain, table.score), num(one and one.p_holm, ".3f")]
+            cells += [_difference(gain, table.score), p_value(one and one.p_holm)]
         lines.append([*cells, *(_mean(row, name) for name in names)])
     titles = [*head, *(_short(table, name) for name in names)]
     sides = ["left", *["right"] * (len(titles) - 1)]
@@ -294,7 +294,7 @@ def difference_cells(table: Table, one: Difference | None) -> list[str]:
     gain, interval, spec = one.gain, "-", "+" + _spec(table.score)
     if gain.low is not None:
         interval = f"{num(gain.low, spec)} to {num(gain.high, spec)}"
-    return [num(gain.mean, spec), interval, num(one.p_holm, ".3f")]
+    return [num(gain.mean, spec), interval, p_value(one.p_holm)]
 
 
 def _spec(name: str) -> str:

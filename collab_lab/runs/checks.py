@@ -63,8 +63,11 @@ NO_TRANSLATION = (
     "iter_decode_with_external_reranker", "lm_path", "lm_weight", "prefix_size", "print_alignment",
     "replace_unk", "retain_iter_history", "score_reference",
 )  # fmt: skip
-#: Kinds of subwords that dictionaries show: see :func:`.subword_marks`.
-SUBWORD_KINDS = ("sentencepiece", "subword_nmt")
+#: What ``common_eval.post_process`` joins, by its names in fairseq: see :func:`.subword_marks`.
+JOINS = {
+    **{name: name for name in ("sentencepiece", "wordpiece", "letter", "silence", "_EOW")},
+    **dict.fromkeys(("subword_nmt", "@@ ", "@@"), "subword_nmt"),
+}
 #: Options of the search that have an effect only with another option.
 ONLY_WITH = {
     "sampling_topk": "sampling",
@@ -340,12 +343,21 @@ def check_subwords(post_process: str | None, dictionary: Path) -> None:
     That would show after the training only, in an option that a run cannot change any more.
     """
     marks = subword_marks(line.split(" ")[0] for line in lines_of(dictionary))
-    if marks is None and post_process == "subword_nmt":  # whole words stay as they are
+    joins = JOINS.get(post_process or "")
+    if marks is None and joins != "sentencepiece":  # whole words stay as they are
         return
-    if post_process in SUBWORD_KINDS and post_process != marks:
+    if joins and joins != marks:
         problem = f"is {post_process}, but {dictionary} has {marks or 'whole words'}"
         todo = f"give {marks}" if marks else "give null"
         raise UserError(problem, "common_eval.post_process", todo)
+
+
+def check_valid_set(config: DictConfig) -> None:
+    """Raise UserError unless the data folder has a validation set, whose loss is in a score."""
+    data = data_folder(config)
+    if not (any(data.glob("valid.*")) or any(data.glob("valid[0-9]*.*"))):
+        problem = "there is no validation set, whose loss is part of a score"
+        raise UserError(problem, data, "prepare the data again, with one")
 
 
 def check_test_set(config: DictConfig) -> str:

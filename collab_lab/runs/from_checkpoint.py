@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from collab_common import atomic
 from collab_common.errors import UserError
@@ -106,7 +108,8 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     }
     has_languages = "source_lang" in config.task and "lang_pairs" not in config.task
     if has_languages and not (config.task.source_lang and config.task.target_lang):
-        languages = data_utils.infer_language_pair(str(data))  # as fairseq's task does
+        first = str(data).split(os.pathsep)[0]  # as fairseq's task does
+        languages = data_utils.infer_language_pair(first)
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in (options | values).items():
         OmegaConf.update(config, name, value)
@@ -184,7 +187,10 @@ def is_option(name: str, saved: DictConfig) -> bool:
 def value_of(name: str, text: str, saved: DictConfig) -> Any:
     """The value of an option, converted to its type; UserError if the value is impossible."""
     section, _, option = name.partition(".")
-    value = OmegaConf.from_dotlist([f"value={text}"]).value
+    try:
+        value = OmegaConf.from_dotlist([f"value={text}"]).value
+    except (YAMLError, OmegaConfBaseException):
+        value = text  # "@@ ", for example
     saved_value = OmegaConf.select(saved, name)
     kind = type(saved_value)
     fits = isinstance(value, kind) or (kind is float and isinstance(value, int))

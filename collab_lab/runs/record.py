@@ -1,6 +1,6 @@
 """The files of a run, typed: ``score.json``, ``started.json``, ``trained``, ``failed.json``.
 
-All are flat JSON with the names of the fields below.  Modules that read results import only this
+All are JSON with the names of the fields below.  Modules that read results import only this
 module and :mod:`collab_lab.runs.run` from this package.
 """
 

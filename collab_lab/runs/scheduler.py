@@ -87,7 +87,11 @@ class Scheduler:
                 say(f"{child.run.name}: {news}")
         for run in list(self.waiting):
             if len(self.processes) < self.jobs:
-                self.start(run)
+                try:
+                    self.start(run)
+                except OSError as error:  # of this run's folder: the others continue
+                    self.waiting.pop(run, None)
+                    say(f"{run.name}: cannot start: {error}")
         return bool(self.waiting or self.processes)
 
     def start(self, run: Run) -> None:

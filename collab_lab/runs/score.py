@@ -269,7 +269,10 @@ def perplexities(run: Run, config: DictConfig, trained: Trained, subset: str) ->
     values = {}
     for name in dict.fromkeys(("valid", subset)):
         samples = batches(trained, name)
-        values[name] = float(eval_lm([trained.model], words, samples)["perplexity"])
+        # As fairseq-eval-lm: the model predicts a block's beginning almost for nothing.
+        begins = bool(config.task.get("add_bos_token"))
+        found = eval_lm([trained.model], words, samples, remove_bos_token=begins)
+        values[name] = float(found["perplexity"])
     blocks = {name: config.task.get(name) for name in BLOCKS}
     unlearnt = trained.ignored_prefix or None
     return {"perplexity": values, "blocks": blocks, "unlearnt": unlearnt}

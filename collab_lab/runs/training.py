@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +117,15 @@ def validate(trained: Trained) -> Mapping[str, Any]:
 
     Both are per target that the criterion counts.  fairseq divides by the number of all targets,
     also of those that ``ignore_prefix_size`` leaves out, and the loss by the number of sentences
-    with ``sentence_avg``.
+    with ``sentence_avg``.  Nor does the beginning of a block count (``--add-bos-token``), which
+    :func:`.predicted` leaves out everywhere.
     """
     task = trained.task
     criterion = task.build_criterion(trained.cfg.criterion).eval()
     step, model = task.valid_step, trained.model
     logs, targets, counted, divided_by = list[Mapping[str, Any]](), 0, 0, 0
     with without_bleu(task):
-        for batch in batches(trained, "valid"):
+        for batch in map(partial(without_beginnings, model.decoder), batches(trained, "valid")):
             logs.append(step(batch, model, criterion)[2])
             targets += int(batch["ntokens"])
             divided_by += int(logs[-1].get("sample_size", batch["ntokens"]))
@@ -140,6 +142,15 @@ def validate(trained: Trained) -> Mapping[str, Any]:
         if name in found:
             found[name] *= number / tokens
     return found
+
+
+def without_beginnings(decoder: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch whose targets ``<s>`` are padding, so that no criterion counts them."""
+    begins = batch["target"].eq(decoder.dictionary.bos())
+    if not (number := int(begins.sum())):
+        return batch
+    target = batch["target"].masked_fill(begins, decoder.padding_idx)
+    return {**batch, "target": target, "ntokens": int(batch["ntokens"]) - number}
 
 
 @contextlib.contextmanager

@@ -138,7 +138,8 @@ def without_breaks(
         return [*hypotheses], [*references], None
     missing = sum(max(0, theirs - ours) for ours, theirs in counts)
     extra = sum(max(0, ours - theirs) for ours, theirs in counts)
-    plain = [[" ".join(line.replace(BREAK, " ").split()) for line in side]
+    # Other white space stays: references are then equal for every system.
+    plain = [[re.sub(f"( *{BREAK} *)+", " ", line).strip(" ") for line in side]
              for side in (hypotheses, references)]  # fmt: skip
     return *plain, Breaks(sum(theirs for _, theirs in counts), missing, extra)  # type: ignore[return-value]
 

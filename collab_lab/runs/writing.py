@@ -175,7 +175,9 @@ def say_if_marked(texts: Texts) -> None:
 
 def marks_apart(references: Sequence[str], reference: Path) -> int:
     """Count the references with punctuation apart from its word; say if they look like tokens."""
-    number = sum(is_detached(line, reference.suffix[1:]) for line in references)
+    # Also of a file such as test.fr.gz: French has blanks before some marks.
+    language = "fr" if ".fr" in reference.suffixes else reference.suffix[1:]
+    number = sum(is_detached(line, language) for line in references)
     if are_tokens(number, len(references)):
         say(
             f"warning: {number} of {len(references)} lines of {reference} have punctuation apart "
@@ -271,7 +273,7 @@ def begun_with(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     first_words = Counter(line.split()[0] for line in references if line.strip())
     most = max(1, len(references) // 50)
     every = [pair for pair in zip(hypotheses, references, strict=True)
-             if len(pair[1]) >= SHORTEST and not pair[0].startswith("<unk>")]  # fmt: skip
+             if len(pair[1].strip()) >= SHORTEST and not pair[0].startswith("<unk>")]  # fmt: skip
     rare = [pair for pair in every if first_words[pair[1].split()[0]] <= most]
     shares = [0.0]
     for pairs, begin, least in ((rare, _first_character, BEGUN), (every, _two_words, 0.95)):

@@ -492,7 +492,7 @@ def _equal_weights(module: nn.Module, other: nn.Module) -> bool:
     return all(
         (b := others.get(name)) is not None
         and a.shape == b.shape
-        and torch.allclose(a.double(), b.to(a.device).double(), 0.02, 1e-4)
+        and torch.allclose(a.double(), b.to(a.device).double(), 0.004, 1e-4)
         for name, a in weights.items()
     )
 

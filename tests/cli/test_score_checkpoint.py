@@ -14,6 +14,7 @@ from commands import USER_DIR, refuse, succeed
 from refusals import refusing
 from reliability.test_save import CONTENTS
 
+from collab_lab import validation_loss
 from collab_lab.cli import export
 from collab_lab.cli.score import main
 from collab_lab.export import check, ct2
@@ -128,6 +129,13 @@ def test_perplexities_of_a_language_model(
     assert record.key_bytes_per_target_token == 16 * 2
     # The same in blocks, by fairseq-validate: of all tokens, in bits.
     assert record.perplexity["valid"] == pytest.approx(2**record.valid_loss, rel=0.05)
+    # The beginning of a block, which is given, is no word that was predicted.
+    score(ordinary_lm, monolingual, run := tmp_path / "bos", "--set", "task.add_bos_token=true")
+    record = read(Record, run / "score.json")
+    expected = validation_loss(open_model(ordinary_lm, monolingual, add_bos_token=True))
+    assert record.valid_loss == pytest.approx(expected, rel=1e-3)
+    assert record.perplexity is not None
+    assert record.perplexity["valid"] == pytest.approx(2**expected, rel=1e-3)
 
 
 # ---- every command -------------------------------------------------------------------------------

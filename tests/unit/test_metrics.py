@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
@@ -512,6 +513,12 @@ def test_resamples_are_of_both_systems() -> None:
     assert tested.high - tested.low < 0.5 * (tested.baseline_ci + tested.system_ci)
 
 
+@pytest.mark.parametrize("lines", [[], ["", " "]])
+def test_a_reference_without_words(lines: list[str]) -> None:
+    with refusing("no words"):
+        significance.paired(lines, lines, lines)
+
+
 # ---- over seeds ---------------------------------------------------------------------------------
 
 
@@ -520,6 +527,10 @@ def test_holm_by_its_definition() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1, 1]
     assert holm([0.2, None]) == [0.2, None]
+    *known, unknown = holm([0.01, 0.02, math.nan])
+    assert known == pytest.approx([0.02, 0.02])
+    assert unknown is not None
+    assert math.isnan(unknown)
 
 
 def test_student() -> None:

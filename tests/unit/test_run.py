@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from run_folders import some_record, start_run
 
 from collab_common import provenance
 from collab_common.errors import UserError
-from collab_common.files import write_json
+from collab_common.files import read_json, write_json
 from collab_common.folder import build_folder
 from collab_lab.metrics.generate import Translations
 from collab_lab.runs import config_folder, scheduler, training
@@ -61,6 +62,24 @@ def begun(run: Run, **options: Any) -> Scheduler:
     ours = Scheduler({run: JOB}, 1, [], **options)
     ours.step()
     return ours
+
+
+def test_a_run_that_cannot_start_leaves_the_others(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    impossible = Run(tmp_path / "file")
+    ours = Scheduler({impossible: JOB, run: JOB}, 2, [])
+    ours.step()
+    assert [child.run for child in ours.processes] == [run]
+    ours.stop()
+    assert "file: cannot start" in capsys.readouterr().out
+
+
+def test_names_of_files_that_are_not_utf8_can_be_written(tmp_path: Path) -> None:
+    name = os.fsdecode(b"r\xfcn")
+    write_json(tmp_path / "a.json", {"command": name})
+    assert read_json(tmp_path / "a.json") == {"command": name}
 
 
 def test_states(run: Run) -> None:

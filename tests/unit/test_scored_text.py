@@ -77,6 +77,13 @@ def test_breaks_that_only_translations_have_are_no_words() -> None:
     assert breaks == (0, 0, 30)
 
 
+def test_white_space_of_a_reference_does_not_depend_on_the_system() -> None:
+    theirs = ["Es sind 5\u00a0km  dorthin."]
+    _, with_breaks, _ = without_breaks(["Es <break> <break> sind 5 km."], theirs)
+    _, without, _ = without_breaks(["Es sind 5 km."], theirs)
+    assert with_breaks == without == theirs
+
+
 def test_text_without_breaks_is_left_alone() -> None:
     assert without_breaks(["a  b"], ["a  b"]) == (["a  b"], ["a  b"], None)
 
@@ -291,6 +298,12 @@ def test_a_share_of_starts_is_the_counted_one() -> None:
         begun = (" ".join(line.split()[:2]) for line in theirs)
         ours = [f"{'x' if i < wrong else ''}{two} anders" for i, two in enumerate(begun)]
         assert begun_with(ours, theirs) == share
+
+
+def test_references_of_blanks_begin_with_no_word() -> None:
+    theirs = [f"Wort{i} Zwei{i} folgt hier noch etwas {i}" for i in range(60)]
+    blank = " " * 20
+    assert begun_with([*theirs, "nichts"], [*theirs, blank]) == begun_with(theirs, theirs)
 
 
 def test_openings_that_many_references_have_show_nothing() -> None:

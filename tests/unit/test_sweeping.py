@@ -197,6 +197,10 @@ def test_subwords_are_checked_before_the_start(words: str, fits: str | None, dat
         with refusing("common_eval.post_process", f"give {fits or 'null'}"):
             check_data(config)
     check_data(OmegaConf.merge(config_of(data), {"common_eval": {"post_process": None}}))
+    if fits == "sentencepiece":
+        config = OmegaConf.merge(config_of(data), {"common_eval": {"post_process": "@@ "}})
+        with refusing("common_eval.post_process", "give sentencepiece"):  # subword_nmt's name
+            check_data(config)
 
 
 def test_every_further_folder_has_a_training_set(data: Path) -> None:

@@ -492,6 +492,25 @@ def test_x_is_a_field_or_a_choice(tmp_path: Path) -> None:
 # ---- figures -------------------------------------------------------------------------------------
 
 
+def test_a_p_is_never_zero_and_a_name_stays_in_its_cell(tmp_path: Path) -> None:
+    for seed in (1, 2, 3, 4):
+        write_run(tmp_path, "concatenated", 128, seed, 30.0 + seed / 1000)
+        write_run(tmp_path, "a|b", 128, seed, 50.0 + seed / 900)
+    table = read_table([tmp_path])
+    text = markdown(table)
+    assert "<0.001" in text
+    assert "a\\|b" in text
+    assert r"\ensuremath{<}0.001" in latex(table)
+
+
+def test_an_axis_with_zero_is_one_of_numbers() -> None:
+    drawn = figure.draw({"": {"shared keys": {0: [1.0], 4: [2.0], 8: [3.0]}}}, "x", "y", "title")
+    [axes] = drawn.axes
+    assert axes.get_xscale() == "linear"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4", "8"]
+    assert axes.get_xticks().tolist() == [0, 4, 8]
+
+
 def test_a_method_looks_the_same_in_every_figure() -> None:
     own, unknown = figure.styles(["shared keys, own queries", "mine"])
     assert [own] == [*figure.styles(["shared key, own queries, d = 128"])]
