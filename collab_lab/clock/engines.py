@@ -105,7 +105,8 @@ def load(trained: Trained, timed_in: str, folder: Path, length: int) -> Program:
 
 
 def _fairseq(trained: Trained, length: int) -> Program:
-    model = copy.deepcopy(trained.model)  # which is prepared in place
+    # A copy, because it is prepared in place; its linear maps are torch's own on every processor.
+    model = copy.deepcopy(trained.model)
     translate = translator(model, trained.task, BEAM, length=length)
 
     def run(number: int) -> Any:

@@ -1,9 +1,10 @@
 """Times of the parts of a model in the engine that will run it, measured on this machine.
 
 A *group* is the heads of an attention type, or the feed-forward units of a side, in all layers.
-The whole model and one in which a group is narrower take turns, and
+The whole model, the converted model before any cut, and models in which a group is narrower take
+turns, and
 
-    change(share) = seconds of the narrower model / seconds of the whole one - 1
+    change(share) = (seconds of the narrower model - of the uncut one) / seconds of the whole one
 
 at a few shares of the group's width; between them it is linear, and a wider group is never faster.
 So flat-then-linear times are found, too.  Changes of several groups add up, and a group's is spread
@@ -54,7 +55,7 @@ from collab_lab.shrinking.plan import CACHE_CUTS
 from collab_lab.shrinking.retained import all_heads, pruned
 from collab_lab.shrinking.shape import PARTS, Kind, Shape, Site, sites_of, width_of
 from collab_lab.shrinking.shrink import chosen_kinds
-from collab_lab.trained.attentions import Attention, attentions, heads_together, own_bits
+from collab_lab.trained.attentions import Attention, attentions, own_bits, removed_together
 from collab_lab.trained.checkpoint import Trained, check_model
 from collab_lab.trained.contexts import without_checkpointing
 from fairseq_collab.attention.rounding import BITS
@@ -214,9 +215,10 @@ def narrower(
     caches = [*_caches(trained, timed_in, kinds)] if "cache" in parts else []
     for share in WIDTH_SHARES:
         for group in of_heads + of_units:
-            counts = _counts(groups[group], share)
+            counts = _counts(groups[group], share, engine_of(timed_in).even)
             real = sum(counts) / sum(map(width_of, groups[group]))
-            yield Narrower(group, real, partial(_narrowed, trained, groups[group], counts))
+            if real < 1:  # else nothing can be removed
+                yield Narrower(group, real, partial(_narrowed, trained, groups[group], counts))
         yield from caches
         caches = []
     for group in of_heads:
@@ -234,14 +236,22 @@ def groups_of(trained: Trained, timed_in: str) -> dict[str, list[Site]]:
     return groups
 
 
-def _counts(sites: Sequence[Site], share: float) -> list[int]:
+def _counts(sites: Sequence[Site], share: float, even: bool) -> list[int]:
     """The number of heads or units that stay in each site.
 
-    Heads that share keys or values stay together.
+    Heads that must be removed together stay together.
+
+    Args:
+        even: whether all sites must keep the same number of heads.
     """
-    steps = (heads_together(site.module) for site in sites if isinstance(site, Attention))
-    step = math.lcm(*steps)
-    return [step * max(1, round(share * width_of(site) / step)) for site in sites]
+    steps = [removed_together(s.module) if isinstance(s, Attention) else 1 for s in sites]
+    if even:
+        steps = [math.lcm(*steps)] * len(steps)
+    every = zip(sites, steps, strict=True)
+    return [
+        min(width_of(site), step * max(1, round(share * width_of(site) / step)))
+        for site, step in every
+    ]
 
 
 def _narrowed(trained: Trained, sites: Sequence[Site], counts: Sequence[int]) -> Trained:

@@ -3,9 +3,9 @@
     y_n = s s_n sum_m (x_m - z) w_mn,      s_n = max_m |W_mn| / 64,   w_mn = round(W_mn / s_n)
 
 The runtime finds the scale s and the offset z of the inputs at each call (DynamicQuantizeLinear).
-w has 7 bits because x86-64 without VNNI adds two products of a byte and a signed byte in 16 bits,
-where 2 * 255 * 64 is the most that fits.  With 8 bits, sums would saturate on these processors,
-which would then translate differently and worse.
+w is from -64 to 64 because x86-64 without VNNI adds two products of a byte and a signed byte in 16
+bits, where 2 * 255 * 64 is the most that fits.  With 8 bits, sums would saturate on these
+processors, which would then translate differently and worse.
 
 An embedding table that is also the output layer becomes one table of integers, with one scale for
 each word.
@@ -84,7 +84,7 @@ class Quantiser:
         else:
             right, scales = self._integers(weight, axis=0)
         if x not in self.inputs:
-            self.inputs[x] = [f"{x}.{name}" for name in ("bytes", "scale", "offset")]
+            self.inputs[x] = [f"{x}.{name}" for name in ("bytes", "input_scale", "offset")]
             found = helper.make_node(
                 "DynamicQuantizeLinear", [x], self.inputs[x], name=f"{x}.bytes"
             )

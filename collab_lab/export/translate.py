@@ -196,22 +196,32 @@ class Translator:
             prefixes: text with which the translation of each line must start.
             report: called for each unreadable line with its number (from 1) and the reason.
             search: further arguments of :meth:`search`.
+
+        Raises:
+            InputError: a line or its prefix is unreadable, and ``report`` is not given; or the
+                prefixes are not one for each line, or are of a language model.
         """
+        if prefixes is not None and len(prefixes) != len(lines):
+            raise InputError(f"there are {len(prefixes)} prefixes for {len(lines)} lines")
+        if self.is_language_model and any(prefixes or []):
+            raise InputError("a language model continues the lines: write the prefixes into them")
         sources: dict[int, list[int]] = {}
+        starts: dict[int, list[int]] = {}
         for number, line in enumerate(lines):
             try:
-                sources[number] = self.encode(line)
+                source = self.encode(line)
+                start = self._prefix(prefixes[number]) if prefixes else []
+                sources[number], starts[number] = source, start
             except InputError as error:
                 if report is None:
                     raise InputError(f"line {number + 1} {error}") from error
                 report(number + 1, str(error))
         results: list[list[Hypothesis]] = [[] for _ in lines]
         order = sorted(sources, key=lambda number: len(sources[number]))
-        starts: Any = [self._prefix(prefix) for prefix in prefixes or [""] * len(lines)]
         if self.is_language_model:
             starts = sources
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
+        for first in range(0, len(order), batch):
+            rows = order[first : first + batch]
             given = [starts[row] for row in rows]
             found = self.search([sources[row] for row in rows], beam, prefixes=given, **search)
             for row, hypotheses in zip(rows, found, strict=True):
@@ -219,7 +229,12 @@ class Translator:
         return results
 
     def _prefix(self, text: str) -> list[int]:
-        return [self.index.get(piece, self.config["unk"]) for piece in self.pieces(text)]
+        found = [self.index.get(piece, self.config["unk"]) for piece in self.pieces(text)]
+        for name in ("eos", "pad"):
+            if self.config[name] in found:
+                symbol = self.symbols[self.config[name]]
+                raise InputError(f"has a prefix with the symbol {symbol}; leave it out")
+        return found
 
     def search(
         self,
@@ -236,6 +251,7 @@ class Translator:
         """Translate a batch of sources (indices that end in ``</s>``); best hypotheses first.
 
         Args:
+            prefixes: the tokens with which each translation must start, without ``</s>``.
             max_len_a, max_len_b: a translation of x source tokens has at most a x + b tokens.
             min_len: least number of tokens of a translation, without ``</s>``.
             lenpen: scores are divided by length^lenpen; above 1, longer translations win.
@@ -269,7 +285,8 @@ class Translator:
             best, best_words, own = state.run(words, t, asked)
             best[np.isin(best_words, special)] = -np.inf
             own[..., 1] -= unkpen
-            own[..., 2] = np.where(start >= 0, own[..., 2], -np.inf)
+            forced_score = own[..., 2] - unkpen * (start == unk)
+            own[..., 2] = np.where(start >= 0, forced_score, -np.inf)
             best[limits[places] <= t] = own[limits[places] <= t, :, 1:2] = -np.inf
             if t < min_len:
                 own[..., 0] = -np.inf
@@ -283,7 +300,9 @@ class Translator:
             totals = np.take_along_axis(totals, ranked, 1)
             ranked_words = np.take_along_axis(candidate_words, ranked, 1)
             if not (totals[:, 0] > -np.inf).all():
-                raise InputError("the model's output is NaN, so no word has a probability")
+                is_nan = np.isnan(best).any() or np.isnan(own).any()
+                reason = "the model's output is NaN" if is_nan else "a prefix cannot be continued"
+                raise InputError(f"{reason}, so no word has a probability")
             is_end = (ranked_words == eos) & (totals > -np.inf)
             for row, rank in np.argwhere(is_end[:, :beam]):
                 hypotheses = ended[places[row]]

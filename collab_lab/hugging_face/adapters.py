@@ -66,11 +66,17 @@ class Adapter(nn.Module):
 
         Args:
             key_value_states: the encoder's output, if this is cross-attention.
-            past_key_values: a cache of transformers, which holds one key for all heads.
+            past_key_values: a dynamic cache of transformers, which holds one key for all heads.
 
         Raises:
-            ValueError: the model is set to another implementation than "eager".
+            ValueError: the model is set to another implementation than "eager", or the cache is
+                static: its keys have the shape of its values.
         """
+        if getattr(past_key_values, "is_compileable", False):
+            raise ValueError(
+                "collaborative heads have one key and several values, and a static cache has as "
+                "many of both: leave cache_implementation out"
+            )
         implementation = self.config._attn_implementation
         if implementation != "eager":
             raise ValueError(

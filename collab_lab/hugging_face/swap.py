@@ -53,7 +53,8 @@ def swap_attention(
     :mod:`collab_lab.mathematics.low_rank` for others.
 
     The model can be used, trained and saved as before.  To load a saved model, build it from its
-    configuration, call ``swap_attention`` with the returned widths, and load the state dict.
+    configuration, call ``swap_attention`` with the returned widths and the same ``query``, and load
+    the state dict.
 
     Example:
         >>> import torch

@@ -35,7 +35,6 @@ from collab_lab.trained.checkpoint import Trained, what_was_cut
 from collab_lab.trained.checks import check_transformer
 from collab_lab.trained.from_options import build_from_options
 from fairseq_collab.attention import HeadAttention
-from fairseq_collab.cpu_kernels.onednn import OneDnnLinear
 from fairseq_collab.models.layers import is_copy
 
 #: Bits of a cached number that is not rounded: of float16.
@@ -232,10 +231,8 @@ def multiply_adds(model: Any, length: int = LENGTH) -> int:
     check_whole(length=length)
     if length < 1:
         raise UserError(f"must be above 0, not {length}", "`length`")
+    # A copy, whose linear maps are torch's own: torch does not count oneDNN's products.
     model = copy.deepcopy(_module_of(model)).cpu().eval()
-    for module in model.modules():
-        if type(module) is OneDnnLinear:  # torch does not count oneDNN's products
-            module.__class__ = nn.Linear  # type: ignore[assignment]
     tokens = torch.full((1, length), _SOME_WORD)
     source = (tokens, torch.tensor([length])) if hasattr(model, "encoder") else ()
     plain = sdpa_kernel(SDPBackend.MATH)  # no fused kernel here, either

@@ -6,9 +6,10 @@ Each step ranks the 2 beam best continuations of a sentence.  Those of the best 
 (``eos``) become hypotheses; the best ``beam`` that do not end continue.
 
 The model is called with the rows of fairseq's search, in fairseq's order, so that both searches see
-equal numbers, to the last bit.  The work between calls differs: candidates are ranked by blocks
-(:mod:`fairseq_collab.decoding.candidates`), and work without effect is left out.  A step waits for
-a GPU once, to learn which hypotheses end, and again where scores are equal.
+equal numbers, to the last bit (in half precision with adaptive softmax, fairseq also rounds the
+sums of scores; ours are in single precision).  The work between calls differs: candidates are
+ranked by blocks (:mod:`fairseq_collab.decoding.candidates`), and work without effect is left out.
+A step waits for a GPU once, to learn which hypotheses end, and again where scores are equal.
 
 Shapes:
     B  sentences in the batch    beam  hypotheses per sentence    rows  B * beam, by sentence

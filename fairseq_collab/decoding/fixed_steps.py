@@ -387,7 +387,11 @@ def _obstacle(model: nn.Module) -> str:
 
 
 def _made_for(decoding: Any) -> Any:
-    """Return what a graph fixes when it is captured: addresses of weights, and plain numbers."""
+    """Return what a graph fixes when it is captured, as far as it changes in use.
+
+    These are addresses of weights, bits of caches and the temperature; numbers such as the scale of
+    the scores are fixed when a model is built.
+    """
     weights = (*decoding.model.decoder.parameters(), *decoding.model.decoder.buffers())
     return (
         [(weight.data_ptr(), weight.shape, weight.dtype, weight.device) for weight in weights],

@@ -120,6 +120,8 @@ def test_marian_translates_step_by_step_as_at_once(key_dim: int) -> None:
         assert torch.equal(model.generate(**source, **search), hypotheses)
     cached = model.generate(**source, **search)
     assert torch.equal(cached, model.generate(**source, **search, use_cache=False))
+    with pytest.raises(ValueError, match="static cache"):
+        model.generate(**source, **search, cache_implementation="static")
     cache = model(**batch, use_cache=True).past_key_values
     assert cache.self_attention_cache.layers[0].keys.shape == (2, 1, 4, key_dim)
     assert cache.cross_attention_cache.layers[0].keys.shape == (2, 1, 5, key_dim)

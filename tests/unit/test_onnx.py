@@ -341,6 +341,50 @@ def test_translations_at_their_limit_are_said(whole: tuple[Trained, Path]) -> No
 
 
 @pytest.mark.slow
+def test_prefixes_that_cannot_be(tmp_path: Path) -> None:
+    """Those of one line end no other one."""
+    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer", **SHALLOW)
+    found = folder_of(open_model(path, toy_checkpoints.COPY), tmp_path / "out")
+    told = list[tuple[int, str]]()
+    lines, given = ["w1", "w2"], ["w4 </s> w5", "w4"]
+    bad, good = found.translate(
+        lines, 2, prefixes=given, report=lambda *line: told.append(line), max_len_a=0, max_len_b=3
+    )
+    assert (bad, [number for number, _ in told]) == ([], [1])
+    assert all(one.tokens[0] == found.index["w4"] for one in good)
+    with pytest.raises(exported_program.InputError, match="1 prefixes for 2 lines"):
+        found.translate(lines, prefixes=["w4"])
+
+
+@pytest.mark.slow
+def test_the_penalty_of_a_forced_unknown_word(whole: tuple[Trained, Path]) -> None:
+    """As in fairseq."""
+    found = Translator(whole[1], 1)
+    unknown = found.config["unk"]
+    [[free]], [[less]] = (
+        found.search([found.encode("w1")], 1, prefixes=[[unknown]], max_len_a=0, max_len_b=1,
+                     unkpen=penalty, lenpen=0)
+        for penalty in (0, 5)
+    )  # fmt: skip
+    assert less.score == pytest.approx(free.score - 5, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_integers_of_two_products_in_a_row(tmp_path: Path) -> None:
+    """The output of the first is the input of the second."""
+    path = toy_checkpoints.write(
+        tmp_path / "c.pt", "transformer_headsize_n", decoder_output_dim=20, **SHALLOW
+    )
+    trained = open_model(path, toy_checkpoints.COPY)
+    exact, integers = (
+        folder_of(trained, tmp_path / str(int8), int8=int8) for int8 in (False, True)
+    )
+    targets = [line[:-1] for line in sources()]
+    expected = bits_of_folder(exact, sources(), targets)
+    assert bits_of_folder(integers, sources(), targets) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.slow
 def test_options_of_the_command(whole: tuple[Trained, Path], tmp_path: Path) -> None:
     (tmp_path / "starts").write_text("w2\n\n")
     options = ["--nbest=2", "--scores", "--beam=3", "--min-len=2", f"--prefixes={tmp_path}/starts"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import toy_checkpoints
+from parity.test_prune_parity import trained as in_memory
 from refusals import refusing, wrong_usage
 from toy_checkpoints import COPY
 from toy_language_models import language_model
@@ -193,6 +194,28 @@ def test_seconds_of_a_part_are_those_of_its_sites(model: Trained) -> None:
     in_ct2 = PartTimes(Work("ct2-int8", 1, 30), 1.0, 1.0, {"decoder heads": 16, "cross cache": 8},
                        {"decoder heads": [(1.0, 0.0), (0.25, -0.4)]}, {})  # fmt: skip
     assert in_ct2.change(cross, rounded) == pytest.approx(4 / 16 * -0.4)  # it rounds no cache
+
+
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("transformer_grouped_query", {"key_value_heads": 1}),
+        ("transformer_collab", {"value_heads": 1}),
+        (
+            "transformer_grouped_query",
+            {"key_value_heads": 2, "heads_in_encoder": "4,2", "head_size": 4},
+        ),
+    ],
+)
+def test_heads_that_share_are_cut_as_plans_cut_them(arch: str, options: dict[str, Any]) -> None:
+    """Heads of one group go one by one; layers with other numbers have their own."""
+    shared = in_memory(arch, separate=False, **options)
+    found = [*parts.narrower(shared, "fairseq", ("heads",))]
+    heads = {"encoder heads", "decoder heads", "cross heads"}
+    assert {one.group for one in found} >= heads
+    for one in found:
+        assert one.group not in heads or one.share < 1
+        assert one.build().heads
 
 
 def test_what_is_timed(model: Trained) -> None:
