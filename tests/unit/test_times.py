@@ -687,6 +687,7 @@ def test_the_command(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(parts, "BUDGET", 1)
     monkeypatch.setattr(parts, "TURNS", 0.1)
+    monkeypatch.setattr(command, "DRIFT", 1e9)
     checkpoint = toy_checkpoints.write(tmp_path / "c.pt")
     words = [str(checkpoint), str(toy_checkpoints.COPY), "--cpu", "--sentences=20", "--check"]
     words += ["--time=1", "--length=4", f"--time-in={engine}", f"--out={tmp_path / 'o.pt'}"]
