@@ -16,7 +16,6 @@ from typing import Any
 
 from collab_common.errors import UserError
 from collab_common.files import read_json
-from collab_lab.metrics.significance import Gain, Spread, gain_of, pooled
 from collab_lab.results.render import num
 
 ROOT = Path(__file__).parents[1]
@@ -62,16 +61,6 @@ def gains(ours: Runs, theirs: Runs, score: str) -> list[float]:
     return [run[score] - by_seed[run["seed"]][score] for run in ours if run["seed"] in by_seed]
 
 
-def unpaired(ours: Runs, theirs: Runs, score: str) -> Gain:
-    """The difference of the means of equally many runs that have nothing but a seed's number alike.
-
-    Its variance is pooled, with ``2 n - 2`` degrees of freedom.
-    """
-    sides = [[run[score] for run in runs] for runs in (ours, theirs)]
-    sd, freedom = pooled(sides)
-    return gain_of(gains(ours, theirs, score), Spread(sd * math.sqrt(2), freedom))
-
-
 def average(found: Runs, score: str, spec: str = ".3f") -> str:
     """The mean of a score; "-" where runs have none."""
     return num(fmean(run[score] for run in found), spec) if score in found[0] else "-"
@@ -107,21 +96,26 @@ def cache_of(run: dict[str, Any]) -> int:
 
 #: Key widths as shares of d.
 KEY_WIDTHS = {1.0: "full", 0.5: "half", 0.25: "a quarter", 0.125: "an eighth"}
-#: Methods: shared keys with a diagonal or a full matrix a head, and separate keys.
-SHARED, FULL, SEPARATE = "collab_diagonal", "collab", "concatenated"
-
-
-def of_width(folder: str, method: str, width: float) -> Runs:
-    """Runs with one key width."""
-    runs = by(load("shared_keys")["widths"], "folder", "method", "key_dim")
-    return runs[folder, method, width]
-
-
+#: Shared keys with a diagonal or a full matrix a head, or with own queries; separate keys, which
+#: are standard heads where they are as wide as the model.
+SHARED, FULL, OWN, SEPARATE, STANDARD = (
+    "shared, diagonal", "shared, full", "shared, own", "separate keys", "standard heads"
+)  # fmt: skip
 #: Folders of shared_keys.json with all key widths, and their d.
 WIDTHS = {"main": 128, "large": 256}
 #: With d = 128 as an AMD processor trained it.
 ON_AMD = {"amd": 128, "large": 256}
 D_OF = WIDTHS | ON_AMD
+
+
+def of_width(folder: str, kind: str, width: float) -> Runs:
+    """Runs with one key width."""
+    runs = by(load("shared_keys")["widths"], "folder", "queries", "key_dim")
+    if kind == SEPARATE and width == D_OF.get(folder):
+        kind = STANDARD
+    return runs[folder, kind, width]
+
+
 NARROW = (0.5, 0.25, 0.125)
 
 

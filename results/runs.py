@@ -1,7 +1,7 @@
 """Records of runs to data: decide.json, shared_keys.json, and parts of four other files.
 
     python results/runs.py results/decide.json runs=runs/decide runs=runs/decide4
-    python results/runs.py results/shared_keys.json runs=runs/scratch widths=runs/main
+    python results/runs.py results/shared_keys.json runs=runs/enja widths=runs/main
     python results/runs.py results/heads.json pruning=runs/head_pruning_multi30k groups=runs/grouped
     python results/runs.py results/prices.json tuned=runs/m30k
     python results/runs.py results/at_size.json "8 heads of 16=runs/m30k128"
@@ -32,7 +32,7 @@ from collab_lab.metrics.loss import mean_bits
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run, data_folder, flat, runs_under
 from collab_lab.trained.sentences import samples
-from results.data import PLAIN
+from results.data import FULL, OWN, PLAIN, SEPARATE, SHARED, STANDARD
 from results.records import File
 
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ DECIDE = {
     "heads-2": "24 of 48 heads removed",
 }
 #: What the query of a head may do, by ``model.query_mixing``.
-QUERIES = {name: f"shared, {name}" for name in ("diagonal", "full", "own")}
+QUERIES = {"diagonal": SHARED, "full": FULL, "own": OWN}
 #: Folders of recipes/head_pruning.sh, as pages call them.
 PRUNING = {"gated": "gates"}
 #: Which heads stay, by the method of recipes/grouped_heads.sh.
@@ -105,9 +105,7 @@ def shared_keys(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row,
     if queries is None and record.arch == "transformer_collab":
         queries = QUERIES["diagonal" if record.method.endswith("diagonal") else "full"]
     if queries is None:
-        queries = "standard heads" if record.key_dim == record.model_dim else "separate keys"
-    if record.overrides.get("model.mixing_init") == "xavier":
-        queries += ", fairseq's start"
+        queries = STANDARD if record.key_dim == record.model_dim else SEPARATE
     names: Row = {"folder": run.folder.parent.name, "queries": queries}
     if name == "widths":
         names["test_bits"] = test_bits(run)

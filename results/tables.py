@@ -20,6 +20,7 @@ from results.data import (
     BOTH,
     COMPARED,
     CONVERTED_KINDS,
+    D_OF,
     DISTILLED,
     FEW,
     FULL,
@@ -28,16 +29,17 @@ from results.data import (
     LONG_TEXTS,
     MANUALS,
     NOISE,
+    OWN,
     PLAIN,
     SEPARATE,
     SHARED,
     SIZES,
+    STANDARD,
     THIRD,
     TRAINED_KINDS,
     TWO,
     WAYS,
     WHOLE,
-    WIDTHS,
     WIKIPEDIA,
     Runs,
     average,
@@ -149,13 +151,13 @@ def refit_ladder() -> Rows:
 
 @table
 def prices_agreement() -> Rows:
-    yield ["heads", "rank correlation", "measured / price"]
+    yield ["heads", "changes of a model", "rank correlation", "measured / price"]
     for kind in ("latent", "shared key, own queries", "grouped query", "separate keys",
                  "heads removed"):  # fmt: skip
-        models = by(priced_rows(kind), "model").values()
-        found = [priced(rows) for rows in models if len(rows) > 2]
-        ranks, factors = ([one[i] for one in found] for i in (0, 1))
-        yield [kind, ends(ranks, ".2f"), ends(factors, ".2f")]
+        models = [rows for rows in by(priced_rows(kind), "model").values() if len(rows) > 2]
+        ranks, factors = zip(*map(priced, models), strict=True)
+        numbers = ends([*map(len, models)], "d")
+        yield [kind, numbers, ends(ranks, ".2f"), ends(factors, ".2f")]
 
 
 #: Prices of exact conversions are below this.
@@ -178,7 +180,7 @@ def priced(rows: Runs) -> tuple[float, float]:
 #: Weightings of errors, as far as the page has them: how rows are called, and where they are.
 LATENTS = {
     "plain SVD": ("ladder", "weights"),
-    "weighted by activations (SVD-LLM, Palu, CARE)": ("ladder", "inputs"),
+    "weighted by activations": ("ladder", "inputs"),
     "by prices, even widths": ("even", None),
     "by prices, widths spread": ("spread", None),
 }
@@ -313,6 +315,12 @@ def shared_keys_widths() -> Rows:
 
 
 @table
+def shared_keys_amd() -> Rows:
+    """The same trainings on an AMD processor, and other kinds of queries, trained only there."""
+    yield from of_widths("amd")
+
+
+@table
 def shared_keys_wide() -> Rows:
     """All widths of d = 256, with losses on both sets."""
     yield from of_widths("large")
@@ -322,14 +330,15 @@ def of_widths(folder: str) -> Rows:
     """All widths of a size, with losses on both sets."""
     yield ["key width", "keys", "seeds", "parameters", "KV cache", "loss, validation", "loss, test",
            "chrF", "BLEU", "length ratio"]  # fmt: skip
-    d = WIDTHS[folder]
+    d = D_OF[folder]
     whole = cache_of(of_width(folder, SEPARATE, d)[0])
-    every = by(load("shared_keys")["widths"], "folder", "key_dim", "method")
-    kinds = {"shared": SHARED, "shared, full mixing": FULL, "separate": SEPARATE}
+    kinds = {"shared": SHARED, "shared, full mixing": FULL, "shared, own queries": OWN,
+             "separate": SEPARATE}  # fmt: skip
+    trained = by(load("shared_keys")["widths"], "folder", "queries", "key_dim")
     for (part, name), (keys, kind) in product(KEY_WIDTHS.items(), kinds.items()):
-        if kind == FULL and (folder, d * part, kind) not in every:
-            continue  # the one kind that was not trained at all widths
-        runs = every[folder, d * part, kind]
+        if kind in (FULL, OWN) and (folder, kind, d * part) not in trained:
+            continue  # the kinds that were not trained at all widths
+        runs = of_width(folder, kind, d * part)
         sizes = num(runs[0]["parameters"]), f"{num(100 * cache_of(runs[0]) / whole, '.0f')}%"
         losses = (average(runs, f"{side}_bits") for side in ("valid", "test"))
         scores = (average(runs, score, ".1f") for score in ("chrf", "bleu"))
@@ -353,23 +362,25 @@ def differences_of_widths(folder: str) -> Rows:
     """Shared minus separate keys of all widths of a size."""
     yield ["key width", "loss, validation", "loss, test", "chrF", "BLEU"]
     for part, name in KEY_WIDTHS.items():
-        width = WIDTHS[folder] * part
+        width = D_OF[folder] * part
         scores = "valid_bits", "test_bits", "chrf", "bleu"
         cells = differences(*shared_and_separate(folder, part), *scores)
         yield [f"{name}: {int(width)}", *cells]
 
 
 @table
-def shared_keys_scratch() -> Rows:
-    """What the query of a head may do: each kind next to standard heads."""
-    yield ["heads", "key width", "seeds", "loss", *DIFFERENCES]
-    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
-    standard = kinds["standard heads"]
-    for name in ("standard heads", "separate keys", "shared, diagonal", "shared, full",
-                 "shared, own", "shared, own, fairseq's start"):  # fmt: skip
-        ours, scores = kinds[name], ("valid_bits", *SCORES[1:])
+def shared_keys_queries() -> Rows:
+    """What the query of a head may do: each kind of a quarter next to standard heads."""
+    yield ["heads", "key width", "parameters", "test loss", *DIFFERENCES]
+    standard = of_width("amd", SEPARATE, 128)
+    scores = "test_bits", "chrf", "bleu"
+    for name, ours in [
+        (STANDARD, standard),
+        *((kind, of_width("amd", kind, 32)) for kind in (SEPARATE, SHARED, FULL, OWN)),
+    ]:
         cells = [""] * 3 if ours is standard else differences(ours, standard, *scores)
-        yield [name, ours[0]["key_dim"], len(ours), average(ours, "valid_bits"), *cells]
+        sizes = ours[0]["key_dim"], num(ours[0]["parameters"])
+        yield [name, *sizes, average(ours, "test_bits"), *cells]
 
 
 # ---- heads.md, pretrained.md --------------------------------------------------------------------

@@ -31,11 +31,13 @@ from results.data import (
     NARROW,
     NOISE,
     ON_AMD,
+    OWN,
     PLAIN,
     PLANNED,
     SEPARATE,
     SHARED,
     SIZES,
+    STANDARD,
     THIRD,
     TRAINED_KINDS,
     TWO,
@@ -57,9 +59,8 @@ from results.data import (
     signed,
     speedups,
     times_in_logs,
-    unpaired,
 )
-from results.tables import PAPER, of_logs
+from results.tables import PAPER, of_logs, priced, priced_rows
 
 Values = Callable[[], Mapping[str, str]]
 #: The numbers of each group.
@@ -107,12 +108,6 @@ def shrunk_losses(name: str, size: str = "d = 128, F = 2 d", share: float = 0.66
 def shrunk_lost(name: str, size: str = "d = 128, F = 2 d") -> str:
     """``0.060 to 0.066``: the ends of :func:`shrunk_losses`."""
     return ends(shrunk_losses(name, size), ".3f")
-
-
-def scratch_gain(name: str) -> Gain:
-    """How much more a kind at a quarter of the key width loses than standard heads."""
-    kinds = by(by(load("shared_keys")["runs"], "folder")["scratch"], "queries")
-    return gain_of(gains(kinds[name], kinds["standard heads"], "valid_bits"))
 
 
 def in_8_bits(*sizes: str) -> str:
@@ -269,6 +264,16 @@ def _tuned(ours: str, theirs: str, updates: bool = True) -> list[float]:
     """The difference of two kinds of prices.json by seed: after 250 updates, or before them."""
     runs = by(load("prices")["tuned"], "name", "training")
     return gains(runs[ours, updates], runs[theirs, updates], "valid_bits")
+
+
+@group
+def prices() -> dict[str, str]:
+    """How prices order the changes of the one model that has more than six of a kind."""
+    kinds = by(load("prices")["rows"], "kind")
+    every = (rows for kind in kinds for rows in by(priced_rows(kind), "model").values())
+    many = [rows for rows in every if len(rows) > 6]
+    ranks = [priced(rows)[0] for rows in many]
+    return {"many": ends([*map(len, many)], "d"), "order_of_many": ends(ranks, ".2f")}
 
 
 @group
@@ -469,15 +474,11 @@ def falls() -> dict[str, str]:
 def trainings() -> dict[str, str]:
     """The trainings of shared_keys.json: their number and time, and the same ones elsewhere."""
     runs = [run for part in load("shared_keys").values() for run in part]
-    widths = {
-        folder: [run for run in every if run["method"] in (SHARED, SEPARATE)]
-        for folder, every in by(load("shared_keys")["widths"], "folder").items()
-    }
+    widths = by(load("shared_keys")["widths"], "folder")
     hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
     on_amd = [fmean(gains(*shared_and_separate("amd", part), "bleu")) for part in KEY_WIDTHS]
     return {
         "rows": str(len(runs)),
-        "commands": str(sum(run.get("command") is not None for run in runs)),
         "number": str(len(widths["main"])),
         "hours": f"{hours['main']:.1f}",
         "hours_256": f"{hours['large']:.0f}",
@@ -488,41 +489,32 @@ def trainings() -> dict[str, str]:
 @group
 def queries() -> dict[str, str]:
     """Kinds of queries in single trainings, or few, and what they save (shared_keys.json)."""
-    runs = by(load("shared_keys")["runs"], "folder", "queries")
-    scratch = {name: of for (folder, name), of in runs.items() if folder == "scratch"}
-    standard, full = scratch["standard heads"], scratch["shared, full"]
-    names = {"diagonal": "shared, diagonal", "full": "shared, full", "own": "shared, own",
-             "separate": "separate keys"}  # fmt: skip
-    costs = {name: scratch_gain(kind) for name, kind in names.items()}
+    standard = of_width("amd", SEPARATE, 128)
+    kinds = {"diagonal": SHARED, "full": FULL, "own": OWN, "separate": SEPARATE}
+    narrow = {name: of_width("amd", kind, 32) for name, kind in kinds.items()}
+    costs = {name: gain_of(gains(ours, standard, "test_bits")) for name, ours in narrow.items()}
     corrected = holm([gain.p for gain in costs.values()])
     found = {name: interval(gain, "+.3f") for name, gain in costs.items()}
     found |= {f"{name}_p": num(p, ".3f") for name, p in zip(costs, corrected, strict=True)}
     for name in ("diagonal", "own"):
         for part, short in (("parameters", "parameters"), ("multiply_adds", "work")):
-            share = scratch[names[name]][0][part] / standard[0][part]
+            share = narrow[name][0][part] / standard[0][part]
             found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
-    of_256 = gains(runs["large", "shared, full"], runs["large", "standard heads"], "valid_loss")
-    start = gains(scratch["shared, own, fairseq's start"], standard, "valid_bits")
-    # Trained on another kind of processor, which seeds do not pair.
-    full_main = of_width("main", FULL, 32)
-    diagonal, whole = of_width("main", SHARED, 32), of_width("main", SEPARATE, 128)
-    found |= {
-        "full_of_diagonal": interval(unpaired(full_main, diagonal, "test_bits"), "+.3f"),
-        "full_main": interval(unpaired(full_main, whole, "test_bits"), "+.3f"),
-        "full_256": " and ".join(num(gain, "+.3f") for gain in of_256),
-        "full_instead": interval(
-            gain_of(gains(full, scratch["shared, diagonal"], "valid_bits")), "+.3f"
-        ),
-        "start": num(start[0], "+.3f"),
-    }
-    enja = runs["enja", "standard heads"]
+    runs = by(load("shared_keys")["runs"], "folder", "queries")
+    of_256 = gains(runs["large", FULL], runs["large", STANDARD], "valid_loss")
+    for name in ("full", "own"):
+        of_diagonal = gains(narrow[name], narrow["diagonal"], "test_bits")
+        found[f"{name}_of_diagonal"] = interval(gain_of(of_diagonal), "+.3f")
+    found["full_256"] = " and ".join(num(gain, "+.3f") for gain in of_256)
+    enja = runs["enja", STANDARD]
     for name in ("separate", "diagonal", "full"):
-        [gain] = gains(runs["enja", names[name]], enja, "valid_bits")
+        [gain] = gains(runs["enja", kinds[name]], enja, "valid_bits")
         found[f"enja_{name}"] = num(gain, "+.3f")
     for name, folder, kind, width, against, score in (
-        ("diagonal_main", "main", SHARED, 32, 128, "valid_bits"),
-        ("diagonal_256", "large", SHARED, 64, 256, "valid_bits"),
-        ("separate_256", "large", SEPARATE, 64, 256, "valid_bits"),
+        ("diagonal_intel", "main", SHARED, 32, 128, "test_bits"),
+        ("separate_intel", "main", SEPARATE, 32, 128, "test_bits"),
+        ("diagonal_256", "large", SHARED, 64, 256, "test_bits"),
+        ("separate_256", "large", SEPARATE, 64, 256, "test_bits"),
         ("eight_heads", "heads8", SHARED, 32, 32, "test_bits"),
         ("eight_heads_bleu", "heads8", SHARED, 32, 32, "bleu"),
     ):

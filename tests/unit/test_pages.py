@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from collab_common.errors import UserError
 from collab_lab.results.figure import saved
 from results import pages
-from results.data import gains
+from results.data import gains, load
 from results.figures import FIGURES
 from results.tables import TABLES
 from results.values import VALUES
@@ -38,6 +38,20 @@ def test_figures_show_the_data(name: str) -> None:
     drawn = marks((REPOSITORY / "results" / name).read_bytes())
     assert len(drawn) > 20
     assert drawn == pytest.approx(marks(saved(FIGURES[name]())), abs=1), "run results/pages.py"
+
+
+#: What a row of trainings has besides its scores.
+FACTS = ("command", "commit", "seed", "bleu_signature", "chrf_signature", "hardware", "date",
+         "data_sha256", "parameters", "valid_bits", "test_bits")  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "part"), [("shared_keys", "widths"), ("distil", "rows")])
+def test_rows_say_how_they_were_made(file: str, part: str) -> None:
+    """Of the tables of key widths and of seconds, with losses on both sets."""
+    rows = load(file)[part]
+    assert len(rows) > 50
+    lost = [(row["seed"], fact) for row in rows for fact in FACTS if row.get(fact) is None]
+    assert not lost
 
 
 def test_what_no_page_shows_is_gone() -> None:

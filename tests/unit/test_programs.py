@@ -244,21 +244,27 @@ def test_runs_of_one_protocol(folder: Path) -> None:
     assert content(file) == first, "rows are replaced"
 
 
-def test_runs_of_shared_keys(folder: Path) -> None:
-    out = folder / "out"
-    for mixing in ("diagonal", "full", "own"):
-        override = {"overrides": {"model.query_mixing": mixing}, "arch": "transformer_collab"}
-        write_runs(out / "scratch", f"collab-{mixing}", **override)
-    write_runs(out / "scratch", "concatenated")
+def test_runs_of_shared_keys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a quarter of the width, each kind of query next to standard heads."""
+    monkeypatch.setattr(runs, "test_bits", lambda run: run.record().valid_nats)
+    out = folder / "amd"
+    for number, mixing in enumerate(("diagonal", "full", "own", None)):
+        overrides = {"model.query_mixing": mixing} if mixing else {}
+        facts = {"arch": "transformer_collab"} if mixing else {}
+        method = f"collab-{mixing}" if mixing else "concatenated"
+        for seed in (1, 2, 3):
+            nats = 2 + number / 10 + seed / 100
+            write_run(out, method, 32, seed, valid_nats=nats, overrides=overrides, **facts)
     for seed in (1, 2, 3):
-        write_run(out / "whole" / "scratch", "concatenated", 128, seed, valid_nats=2 + seed / 100)
-    started = {"overrides": {"model.query_mixing": "own", "model.mixing_init": "xavier"}}
-    write_run(out / "more" / "scratch", "collab", 32, **started, valid_nats=2.0)
-    folders = [f"runs={out}", f"runs={out / 'whole'}", f"runs={out / 'more'}"]
-    assert runs.main([str(folder / "shared_keys.json"), *folders]) == 0
-    table = TABLES["shared_keys_scratch"]()
-    for name in ("shared, diagonal", "shared, own, fairseq's start", "separate keys"):
-        assert name in table
+        write_run(out, "concatenated", 128, seed, valid_nats=1 + seed / 100)
+    assert runs.main([str(folder / "shared_keys.json"), f"widths={out}"]) == 0
+    lines = TABLES["shared_keys_queries"]().splitlines()[2:]
+    assert [line.split("|")[1].strip() for line in lines] == [
+        "standard heads", "separate keys", "shared, diagonal", "shared, full", "shared, own"
+    ]  # fmt: skip
+    assert [line.split("|")[5].split()[0] for line in lines[1:]] == [
+        "+1.300", "+1.000", "+1.100", "+1.200"
+    ]  # fmt: skip
 
 
 def test_runs_without_heads(folder: Path) -> None:
