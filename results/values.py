@@ -43,6 +43,7 @@ from results.data import (
     TWO,
     WHOLE,
     WIDTHS,
+    average,
     bought,
     by,
     by_feed_forward,
@@ -411,6 +412,7 @@ def keys() -> dict[str, str]:
         "all_bleu": narrow("bleu", "+.2f", parts=KEY_WIDTHS),
         "narrow_bleu_pairs": narrow_pairs("bleu"),
         "quarter_of_half": " and ".join(quarter_of_half("bleu", "+.2f", size) for size in WIDTHS),
+        "quarter_of_half_amd": quarter_of_half("bleu", "+.2f", "amd"),
         "quarter_of_half_bits": " and ".join(
             quarter_of_half("test_bits", "+.3f", size) for size in WIDTHS
         ),
@@ -432,7 +434,7 @@ def of_groups(groups: Sequence[Sequence[float]], spec: str) -> str:
 
 def quarter_of_half(score: str, spec: str, folder: str) -> str:
     """Shared keys of a quarter of the width minus separate keys of a half."""
-    d = WIDTHS[folder]
+    d = D_OF[folder]
     shared, separate = of_width(folder, SHARED, d / 4), of_width(folder, SEPARATE, d / 2)
     return interval(gain_of(gains(shared, separate, score)), spec)
 
@@ -462,6 +464,7 @@ def falls() -> dict[str, str]:
         "shared": of(SHARED, "bleu", ".1f"),
         "separate": of(SEPARATE, "bleu", ".1f"),
         "shared_bits": of(SHARED, "test_bits", ".3f"),
+        "separate_bits": of(SEPARATE, "test_bits", ".3f"),
         "less": less(*WIDTHS),
         "less_sizes": " and ".join(less(size) for size in WIDTHS),
         "less_amd": less(*ON_AMD),
@@ -475,7 +478,21 @@ def trainings() -> dict[str, str]:
     """The trainings of shared_keys.json: their number and time, and the same ones elsewhere."""
     runs = [run for part in load("shared_keys").values() for run in part]
     widths = by(load("shared_keys")["widths"], "folder")
-    hours = {size: sum(run["train_seconds"] for run in widths[size]) / 3600 for size in WIDTHS}
+    # Of the median: some runs were suspended for a while, and their seconds ran on.
+    hours = {
+        size: len(every) * median(run["train_seconds"] for run in every) / 3600
+        for size, every in widths.items()
+    }
+    elsewhere = {
+        score: [
+            abs(gain)
+            for part, kind in product(KEY_WIDTHS, (SHARED, SEPARATE))
+            for gain in gains(
+                of_width("main", kind, 128 * part), of_width("amd", kind, 128 * part), score
+            )
+        ]
+        for score in ("valid_bits", "bleu")
+    }
     on_amd = [fmean(gains(*shared_and_separate("amd", part), "bleu")) for part in KEY_WIDTHS]
     return {
         "rows": str(len(runs)),
@@ -483,6 +500,9 @@ def trainings() -> dict[str, str]:
         "hours": f"{hours['main']:.1f}",
         "hours_256": f"{hours['large']:.0f}",
         "on_amd": ", ".join(num(gain, "+.2f") for gain in on_amd),
+        "elsewhere_bits": num(max(elsewhere["valid_bits"]), ".3f"),
+        "elsewhere_bleu": num(max(elsewhere["bleu"]), ".1f"),
+        "four_heads": average(of_width("main", SEPARATE, 128), "bleu", ".1f"),
     }
 
 
@@ -496,15 +516,21 @@ def queries() -> dict[str, str]:
     corrected = holm([gain.p for gain in costs.values()])
     found = {name: interval(gain, "+.3f") for name, gain in costs.items()}
     found |= {f"{name}_p": num(p, ".3f") for name, p in zip(costs, corrected, strict=True)}
-    for name in ("diagonal", "own"):
+    for name in ("diagonal", "own", "separate"):
         for part, short in (("parameters", "parameters"), ("multiply_adds", "work")):
             share = narrow[name][0][part] / standard[0][part]
             found[f"{name}_{short}"] = f"{100 * (1 - share):.0f}%"
     runs = by(load("shared_keys")["runs"], "folder", "queries")
-    of_256 = gains(runs["large", FULL], runs["large", STANDARD], "valid_loss")
+    of_256 = gains(runs["large", FULL], runs["large", STANDARD], "valid_bits")
     for name in ("full", "own"):
-        of_diagonal = gains(narrow[name], narrow["diagonal"], "test_bits")
-        found[f"{name}_of_diagonal"] = interval(gain_of(of_diagonal), "+.3f")
+        for ending, score, spec in (("", "test_bits", "+.3f"), ("_bleu", "bleu", "+.2f")):
+            of_diagonal = gain_of(gains(narrow[name], narrow["diagonal"], score))
+            found[f"{name}_of_diagonal{ending}"] = interval(of_diagonal, spec)
+    of_sizes = [
+        gains(of_width(size, SHARED, d / 4), of_width(size, SEPARATE, d), "test_bits")
+        for size, d in WIDTHS.items()
+    ]
+    found["diagonal_sizes"] = of_groups(of_sizes, "+.3f")
     found["full_256"] = " and ".join(num(gain, "+.3f") for gain in of_256)
     enja = runs["enja", STANDARD]
     for name in ("separate", "diagonal", "full"):
@@ -904,6 +930,8 @@ def distil() -> dict[str, str]:
     for name, method in {"cut": "cut-onnx", "shallow": "shallow-again"}.items():
         gain = after(f"{method}-distilled", f"{method}-text", "bleu")
         values[f"{name}_distilling"] = interval(gain, "+.2f")
+    first = after("narrow-distilled", "narrow-text", "bleu")
+    values["distilling_first"] = interval(first, "+.2f")
     values["whole_bleu"] = num(fmean(row["bleu"] for row in whole), ".1f")
     for name, method in {**cuts, **FROM_THE_START}.items():
         for engine in ("onnx", "ct2"):

@@ -64,7 +64,8 @@ def main(argv: Sequence[str]) -> int:
     if args.conllu is None:
         options.reject(parser, args, ("subwords",), "needs --conllu")
     options.check_new(args, args.out / NUMBERS)
-    args.out.mkdir(parents=True, exist_ok=True)  # else it would fail after all measurements
+    if args.out.is_file():  # else it would fail after all measurements
+        raise UserError("is a file, not a folder", args.out, "give another --out")
     model = options.model(args)
     from collab_lab.heads import measures, stages
     from collab_lab.results import heads_page
