@@ -100,6 +100,7 @@ WRONG_PATHS = {
     "score nowhere.pt tests --run out": "nowhere.pt: ",
     "cost nowhere.pt": "nowhere.pt: ",
     "heads tests tests --out=out": "tests: ",
+    "heads tests tests --out=README.md": "README.md: is a file",
     "vote README.md nowhere --out=out": "nowhere: ",
     "table nowhere": "nowhere: ",
     "sweep nowhere.yaml": "nowhere.yaml: ",
