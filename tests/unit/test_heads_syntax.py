@@ -222,3 +222,10 @@ def test_trees_are_batched_by_length_and_padded_on_the_right() -> None:
     assert net_input["src_tokens"][0].tolist() == [a, EOS, PAD, PAD]
     assert net_input["src_lengths"].tolist() == [2, 2, 3, 4]
     assert ["".join(tree.symbols) for tree in wide] == ["a", "b", "ax", "abc"]
+
+
+def test_a_file_of_trees_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    line = "\t".join(["1", "Owls", "owl", "NOUN", "_", "_", "0", "root", "_", "_"])
+    (tmp_path / "t.conllu").write_bytes(b"\xef\xbb\xbf# text = Owls\n" + f"{line}\n\n".encode())
+    [sentence] = trees.read(tmp_path / "t.conllu")
+    assert sentence.text == "Owls"

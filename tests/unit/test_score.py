@@ -19,7 +19,7 @@ from refusals import refusing, wrong_usage
 from collab_lab.cli.score import main
 from collab_lab.metrics.generate import Translations
 from collab_lab.runs import score
-from collab_lab.runs.from_checkpoint import configuration
+from collab_lab.runs.from_checkpoint import configuration, value_of
 from collab_lab.runs.length_limit import FAIRSEQ_LIMIT, LENGTH_LIMIT, in_training, limit_lengths
 from collab_lab.runs.record import Record
 from collab_lab.runs.run import Run
@@ -295,3 +295,11 @@ def test_a_checkpoint_of_a_sweep_keeps_fairseqs_limit() -> None:
 def test_key_width_is_what_is_cached(arch: str, options: dict, width: int | None) -> None:
     layers = toy.model(arch, **options).decoder.layers
     assert {key_width(layer.self_attn) for layer in layers} == {width}
+
+
+def test_values_that_are_no_yaml() -> None:
+    """fairseq's own name of subword_nmt ends in a blank and starts with a mark."""
+    saved = OmegaConf.create({"common_eval": {"post_process": None}, "generation": {"beam": 5}})
+    assert value_of("common_eval.post_process", "@@ ", saved) == "@@ "
+    with refusing("generation.beam", "type int"):
+        value_of("generation.beam", "[", saved)

@@ -22,7 +22,7 @@ from collab_lab.metrics.generate import translate as of_batches
 from collab_lab.metrics.translation_scores import score
 from collab_lab.runs.score import score_translations
 from collab_lab.runs.translations import hypotheses_in, read_lines, read_system, without_breaks
-from collab_lab.runs.writing import begun_with, tag_of
+from collab_lab.runs.writing import begun_with, marks_apart, tag_of
 from collab_lab.trained.sentences import samples
 
 SENTENCES = [f"Satz {i} hat viele Wörter und ist wahr ." for i in range(40)]
@@ -496,6 +496,11 @@ def test_a_reference_of_tokens_is_said(
         name[-2:],
     )
     assert facts["marks_apart"] == 40 * is_said
+
+
+@pytest.mark.parametrize(("name", "number"), [("t.fr.gz", 0), ("t.fr.txt", 0), ("t.de.gz", 40)])
+def test_the_language_of_a_reference_with_two_endings(name: str, number: int) -> None:
+    assert marks_apart([f"est-il {i} ici ?" for i in range(40)], Path(name)) == number
 
 
 def test_translations_as_plain_text_and_as_fairseq_prints_them(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from collab_lab.shrinking.cuts.latent import Latent
 from collab_lab.shrinking.cuts.shared_key import SharedKey
 from collab_lab.shrinking.evidence import Evidence
 from collab_lab.shrinking.gates import without_gates
-from collab_lab.statistics.moments import collect
+from collab_lab.statistics.moments import _equal_weights, collect
 from collab_lab.trained.attentions import attentions, linear_maps
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.sentences import samples
@@ -101,6 +101,15 @@ def test_statistics_of_another_model(tmp_path: Path) -> None:
         for use in USES.values():
             with pytest.raises(UserError):
                 use(model, foreign)
+
+
+def test_weights_of_an_earlier_checkpoint_are_others() -> None:
+    """Those in bfloat16 are the same ones."""
+    trained = nn.Linear(9, 9)
+    other = copy.deepcopy(trained)
+    other.weight.data *= 1.01
+    assert _equal_weights(trained, copy.deepcopy(trained).bfloat16())
+    assert not _equal_weights(trained, other)
 
 
 def test_evidence_of_another_model(tmp_path: Path) -> None:

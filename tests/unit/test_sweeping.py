@@ -17,7 +17,7 @@ from refusals import refusing
 from collab_lab.cli import sweep as command
 from collab_lab.runs import config_folder, progress, scheduler
 from collab_lab.runs import sweep as planning
-from collab_lab.runs.checks import check_data, check_weights
+from collab_lab.runs.checks import check_data, check_valid_set, check_weights
 from collab_lab.runs.progress import Progress, told
 from collab_lab.runs.run import Run
 from collab_lab.runs.scheduler import Scheduler
@@ -201,6 +201,15 @@ def test_subwords_are_checked_before_the_start(words: str, fits: str | None, dat
         config = OmegaConf.merge(config_of(data), {"common_eval": {"post_process": "@@ "}})
         with refusing("common_eval.post_process", "give sentencepiece"):  # subword_nmt's name
             check_data(config)
+
+
+def test_a_score_needs_a_validation_set(data: Path) -> None:
+    """Of which a checkpoint from elsewhere may have none."""
+    check_valid_set(config_of(data))
+    for path in data.glob("valid.*"):
+        path.unlink()
+    with refusing(str(data), "no validation set"):
+        check_valid_set(config_of(data))
 
 
 def test_every_further_folder_has_a_training_set(data: Path) -> None:
