@@ -15,8 +15,9 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from omegaconf import OmegaConf
 from refusals import refusing, wrong_usage
+from run_folders import write_run
 
-from collab_lab.cli.score import main
+from collab_lab.cli.score import main, score_runs
 from collab_lab.metrics.generate import Translations
 from collab_lab.runs import score
 from collab_lab.runs.from_checkpoint import configuration, value_of
@@ -303,3 +304,16 @@ def test_values_that_are_no_yaml() -> None:
     assert value_of("common_eval.post_process", "@@ ", saved) == "@@ "
     with refusing("generation.beam", "type int"):
         value_of("generation.beam", "[", saved)
+
+
+def test_a_run_that_cannot_be_read_leaves_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = Run(write_run(tmp_path, "collab", 64))
+    bad = Run(write_run(tmp_path, "collab", 32))
+    bad.score_file.unlink()
+    bad.score_file.mkdir()
+    assert score_runs([bad, good]) == 1
+    told = capsys.readouterr()
+    assert good.name in told.out
+    assert f"{bad.folder}: " in told.err

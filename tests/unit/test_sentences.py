@@ -224,6 +224,8 @@ def test_subwords_that_the_dictionary_lacks_are_said(
         trees = [Tree(line.split(), [*range(len(line.split()))], []) for line in lines]
         stages.syntax(model, trees, "trees")
         assert (said in capsys.readouterr().err) == bool(number)
+    with refusing("has no sentence", "another file than empty.conllu"):
+        stages.syntax(model, [], "empty.conllu")
 
 
 def test_gold_trees_of_ordinary_text_are_said_of_a_model_of_tokens(
