@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -93,6 +92,8 @@ def main(argv: Sequence[str]) -> int:
 
 def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, Any]]]:
     """The measurements that the options ask for; faulty inputs raise an error here."""
+    from fairseq import utils
+
     from collab_lab.heads import stages, trees
     from collab_lab.heads.relevance import Relevance
     from collab_lab.heads.trees import align, segmenter
@@ -112,7 +113,7 @@ def planned(args: Namespace, model: Trained) -> Sequence[Callable[[], dict[str, 
             raise UserError(problem, "--conllu", "leave it out")
         return chosen
     if args.conllu is not None:
-        first = Path(str(args.data).split(os.pathsep)[0])  # the others only have training text
+        first = Path(utils.split_paths(str(args.data))[0])  # the others only have training text
         segment = segmenter(first, model.cfg.task.source_lang, args.subwords)
         sentences = trees.read(args.conllu)
         say_if_untokenised(model, first, [sentence.text for sentence in sentences])

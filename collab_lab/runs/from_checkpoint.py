@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
-import os
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 import yaml
+from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -108,7 +108,7 @@ def configuration(checkpoint: Path, data: Path, chosen: Mapping[str, str], cpu: 
     }
     has_languages = "source_lang" in config.task and "lang_pairs" not in config.task
     if has_languages and not (config.task.source_lang and config.task.target_lang):
-        first = str(data).split(os.pathsep)[0]  # as fairseq's task does
+        first, *_ = utils.split_paths(str(data))  # as fairseq's task does
         languages = data_utils.infer_language_pair(first)
         options |= dict(zip(("task.source_lang", "task.target_lang"), languages, strict=True))
     for name, value in (options | values).items():

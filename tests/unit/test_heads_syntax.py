@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import toy_checkpoints
 from fairseq.data import Dictionary
 from refusals import refusing
 from torch import Tensor
 
+from collab_lab.cli.heads import planned
 from collab_lab.heads import trees
 from collab_lab.heads.attention_weights import AttentionBatch
 from collab_lab.heads.syntax import DIRECTIONS, SyntaxScores, as_sample, tree_batches
 from collab_lab.heads.trees import GoldSentence, GoldWord, Subword, Tree, align, segmenter
+from collab_lab.trained.checkpoint import open_model
 from data_prep.subwords import learn_merges
 
 # ---- CoNLL-U -------------------------------------------------------------------------------------
@@ -225,7 +229,19 @@ def test_trees_are_batched_by_length_and_padded_on_the_right() -> None:
 
 
 def test_a_file_of_trees_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    line = "\t".join(["1", "Owls", "owl", "NOUN", "_", "_", "0", "root", "_", "_"])
-    (tmp_path / "t.conllu").write_bytes(b"\xef\xbb\xbf# text = Owls\n" + f"{line}\n\n".encode())
+    text = f"\ufeff# text = Owls\n{row('1', 'Owls', '0', 'root')}\n\n"
+    (tmp_path / "t.conllu").write_text(text, encoding="utf-8")
     [sentence] = trees.read(tmp_path / "t.conllu")
     assert sentence.text == "Owls"
+
+
+def test_the_first_of_several_folders_has_the_subwords(tmp_path: Path) -> None:
+    data = toy_checkpoints.words_as_text(tmp_path / "data")
+    (data / "manifest.json").unlink()  # of an older form
+    model = open_model(toy_checkpoints.write(tmp_path / "c.pt"), data)
+    (tmp_path / "t.conllu").write_text(f"# text = w1\n{row('1', 'w1', '0', 'root')}\n\n")
+    args = Namespace(
+        data=Path(f"{data}:{toy_checkpoints.COPY}"), subset="valid", subwords=None,
+        relevance_sentences=0, conllu=tmp_path / "t.conllu",
+    )  # fmt: skip
+    assert len(planned(args, model)) == 4

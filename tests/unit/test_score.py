@@ -317,3 +317,13 @@ def test_a_run_that_cannot_be_read_leaves_the_others(
     told = capsys.readouterr()
     assert good.name in told.out
     assert f"{bad.folder}: " in told.err
+
+
+def test_languages_are_those_of_the_first_folder(tmp_path: Path) -> None:
+    """Of a checkpoint that names none."""
+    state = torch.load(toy_checkpoints.write(tmp_path / "c.pt"), weights_only=False)
+    state["cfg"]["task"] |= {"source_lang": None, "target_lang": None}
+    torch.save(state, tmp_path / "none.pt")
+    data = Path(f"{toy_checkpoints.COPY}:{toy_checkpoints.COPY}")
+    config = configuration(tmp_path / "none.pt", data, {}, cpu=True)
+    assert (config.task.source_lang, config.task.target_lang) == ("en", "de")
