@@ -18,6 +18,7 @@ Shapes:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +63,7 @@ class ModelDecoding:
         self.temperature = temperature
         self.encoder_out = model.encoder.forward_torchscript(net_input)
         self.state: dict[str, Any] = {}
-        self.overwrites_logits = SOFTMAX_OVERWRITES and _has_plain_softmax(model)
+        self.overwrites_logits = softmax_overwrites() and _has_plain_softmax(model)
         # Listed once; fairseq visits all modules at each step.
         self.attentions = [
             module
@@ -115,13 +116,11 @@ def log_softmax_(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, -1, out=logits)
 
 
-def _softmax_overwrites() -> bool:
+@functools.cache  # not at import, where threads would start: a forked process then waits for them
+def softmax_overwrites() -> bool:
     """Return whether torch's log-softmax can write over its input, which torch does not promise."""
     logits = torch.arange(2000.0).view(2, -1).sin()
     return torch.equal(logits.log_softmax(-1), log_softmax_(logits.clone()))
-
-
-SOFTMAX_OVERWRITES = _softmax_overwrites()
 
 
 class BeamSearch:

@@ -124,8 +124,8 @@ def test_without_a_softmax_in_place(
     model: nn.Module, symbols: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a torch whose log-softmax may not write over its input."""
-    assert beam_search.SOFTMAX_OVERWRITES, "this torch's may"
-    monkeypatch.setattr(beam_search, "SOFTMAX_OVERWRITES", False)
+    assert beam_search.softmax_overwrites(), "this torch's may"
+    monkeypatch.setattr(beam_search, "softmax_overwrites", lambda: False)
     monkeypatch.setattr(beam_search, "log_softmax_", None)
     generator = SequenceGenerator([model], symbols.target_dictionary, beam_size=2, max_len_b=9)
     check(*both(generator, sample(symbols), monkeypatch))
