@@ -17,7 +17,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from collab_common.errors import UserError
 from collab_lab import open_model
-from collab_lab.clock.bench import cache_bytes, peak_memory
+from collab_lab.clock.lengths import cache_bytes, in_new_process, peak_memory
 from collab_lab.clock.turns import clock
 from collab_lab.export.plain import plain
 from collab_lab.metrics.generate import BEAM
@@ -27,7 +27,7 @@ from collab_lab.trained.sentences import batches, fitting, samples
 from fairseq_collab.attention import cache
 from fairseq_collab.models.decoder import Decoder
 from results.records import Content
-from results.seconds import CPU, checkpoint_of, in_new_process, in_turns
+from results.seconds import CPU, checkpoint_of, in_turns
 from results.work import Case
 
 STOCK, ALL, LIVE = "stock fairseq", "all slots", "live slots"

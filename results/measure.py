@@ -27,13 +27,13 @@ from collab_common import command
 from collab_common.errors import UserError
 from collab_lab.clock import parts
 from collab_lab.clock.engines import settings
+from collab_lab.clock.lengths import in_new_process
 from collab_lab.trained.checkpoint import Trained
 from collab_lab.trained.fine_tuning import write_configuration
 from results.changes import CHANGES
 from results.measures import MEASURES, RANDOM, SECONDS
 from results.records import ROOT, Content, File, digest, origin
 from results.rows import Call, Row, call, tables
-from results.seconds import in_new_process
 from results.work import DOCUMENTS, TEXTS, Case, Work
 
 

@@ -475,11 +475,10 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
             "what_cuts_buy": [
                 *bought("tiny", 60, 5, {1: 2}, predicted=True),
                 *bought("tiny", 40, 6, {1: 2}, CACHE_CUTS),
-                *bought("tiny", 40, 5, {1: 2}, ("4 of 8 heads",), engines=ALL_ENGINES),
             ],
             # Those of one model: starts take seconds.
             "tools_time": tools_time((16,), 1, 20, "--format fairseq")[4:7],
-            "onnx_speed": onnx_speed("tiny", 60, cases, LATENT_HEADS[1:]),
+            "onnx_speed": onnx_speed("tiny", 60, cases, LATENT_HEADS[:1]),
             "live_slots": live_slots((40,), 3, 2, 3),
         }
     base = "wmt_en_de"

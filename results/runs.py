@@ -6,6 +6,7 @@
     python results/runs.py results/prices.json tuned=runs/m30k
     python results/runs.py results/at_size.json "8 heads of 16=runs/m30k128"
     python results/runs.py results/shrink.json m30k128-1=runs/shrunk
+    python results/runs.py runs/gpu/gpu.json base=runs/gpu/base cuts=runs/gpu/cuts
 
 The folders are those that ``fairseq-collab sweep`` and the recipes write: runs, or folders of runs.
 A row is a run's ``score.json``, flat, with its command, commits (``-dirty`` where files differed),
@@ -153,6 +154,11 @@ def shrink(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tupl
     yield "tuned", names, ("model", "name", "share", "updates")
 
 
+def gpu(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[str, ...]]]:
+    """Models of recipes/gpu.sh, with their test losses."""
+    yield name, {"test_bits": test_bits(run)}, ("method", "seed")
+
+
 def test_bits(run: Run) -> float:
     """The loss of a run's checkpoint on the test set."""
     model = open_model(run.average, data_folder(run.config()))
@@ -161,7 +167,7 @@ def test_bits(run: Run) -> float:
 
 Names = Callable[[Run, Record, str], Iterator[tuple[str, Row, tuple[str, ...]]]]
 FILES: dict[str, Names] = {
-    one.__name__: one for one in (decide, shared_keys, heads, prices, at_size, shrink)
+    one.__name__: one for one in (decide, shared_keys, heads, prices, at_size, shrink, gpu)
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import shlex
 import subprocess
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from collab_lab import open_model
-from collab_lab.clock.bench import peak_memory, watch
+from collab_lab.clock.lengths import in_new_process, peak_memory, watch
 from collab_lab.clock.turns import turns
 from collab_lab.metrics.generate import BEAM
 from collab_lab.trained.sentences import batches, dataset_of
@@ -46,17 +45,6 @@ def threads_set(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a process of its own, whose peak of memory is not another's.
-
-    The first call starts the server of these processes, whose peak counts.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["collab_lab.clock.bench"])
-    with context.Pool(1, torch.set_num_threads, [torch.get_num_threads()]) as pool:
-        return pool.apply(function, arguments)
 
 
 @contextmanager

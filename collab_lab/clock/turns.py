@@ -61,8 +61,12 @@ def take_turns(
     programs: Mapping[str, Callable[[Any], Any]],
     batches: Sequence[Any],
     pause: float = PAUSE,
+    least: float | None = None,
 ) -> Iterator[Record]:
     """Time programs in :func:`turns`, as often as :data:`LEAST` says.
+
+    Args:
+        least: seconds that all turns take at least, instead of those of :data:`LEAST`.
 
     Yields:
         ``engine``: name of the program; ``ratio``: median of the first program's times over its
@@ -73,7 +77,7 @@ def take_turns(
     for turn, seconds in enumerate(turns(programs, batches, pause), 1):
         for name, taken in seconds.items():
             times[name].append(taken)
-        if turn >= LEAST[0] and clock() - start >= LEAST[1]:
+        if turn >= LEAST[0] and clock() - start >= (LEAST[1] if least is None else least):
             break
     first = next(iter(times.values()))
     for name, own in times.items():

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: The smallest numbers of queries and (on a CPU) of keys for which torch's fused kernels pay.
+#: The smallest numbers of queries and of keys for which torch's fused kernels pay.
 FUSE_QUERIES, FUSE_KEYS = 32, 256
 
 
@@ -58,13 +58,13 @@ def can_fuse(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> bool:
 
     On a CPU (``d = 512``, 8 heads) it is faster from 256 keys on, if padding at most doubles the
     values; in training with padded values, from 512 on.  torch's kernel for CPUs has no dropout.
-    On a GPU the threshold was not timed.
+    A GPU has the same thresholds, until it is timed there (``recipes/gpu_check.sh``).
     """
     widening = q.size(3) / v.size(3)
     if q.size(2) < FUSE_QUERIES or widening > 2:
         return False
     least = 2 * FUSE_KEYS if widening > 1 and q.requires_grad else FUSE_KEYS
-    return q.is_cuda or (k.size(2) >= least and not dropout)
+    return k.size(2) >= least and (q.is_cuda or not dropout)
 
 
 def fused_heads(

@@ -134,7 +134,7 @@ def test_tables_need_no_torch(tmp_path: Path) -> None:
 
 #: By command: options of which one is wrong, or missing.
 USAGE = {
-    "bench": ["--presets huge", "--lengths 9 --presets tiny"],
+    "bench": ["--presets huge", "--lengths 9 --max-tokens 99"],
     "average --out out.pt": ["", ". --last 0", "a b --last 2"],
     "data prepare --text t --out o --source-lang en --target-lang de": [
         "--allow-loss nan", "--allow-loss 5", "--like d --vocab-size 9",

@@ -231,6 +231,33 @@ def test_rates_and_another_size(data: Path, tmp_path: Path) -> None:
     assert widths == {64}
 
 
+def test_gpu(data: Path, tmp_path: Path) -> None:
+    """All parts but the check, which has a test of its own, on a CPU; test losses of all models."""
+    settings = {
+        "DEVICE": "cpu", "QUICK": "1", "DATA": str(data), "OUT": str(tmp_path), "TOKENS": "2000",
+        "SWEEP": " ".join([*TINY[:1], *TINY[2:], *NARROW, "dataset.num_workers=0"]),
+    }  # fmt: skip
+    parts = {"PARTS": "lengths training long base", "MINUTES": "0.001"}
+    [found] = tables(run_recipe("gpu", **settings, **parts))
+    assert found == {"standard", "both"}
+    fixed = read_json(tmp_path / "lengths-fixed.json")
+    assert (fixed["fixed_steps"], fixed["numbers"]) == (True, "bfloat16")
+    in_fixed_steps = {record["kind"]: "first" in record for record in fixed["records"]}
+    assert in_fixed_steps.pop("stock fairseq") is False, "which has none"
+    assert all(in_fixed_steps.values())
+    kinds = {record["kind"] for record in read_json(tmp_path / "long.json")["records"]}
+    assert len(kinds) == 5
+    models = read_json(tmp_path / "gpu.json")
+    assert all(row["test_bits"] > 0 for part in ("base", "cuts") for row in models[part])
+    assert "target tokens a second" in (tmp_path / "speed.txt").read_text()
+    assert "bits per target token" in (tmp_path / "export-both.txt").read_text()
+    [whole] = runs_under(tmp_path / "base")
+    assert whole.config().common.bf16
+    told = run_recipe("gpu", **{**settings, "OUT": str(tmp_path / "other")}, PARTS="base", status=2)
+    assert not told, "how many updates is not known"
+    run_recipe("gpu", **settings, PARTS="chekc", status=2)
+
+
 def test_distil(grouped: tuple[Path, dict[str, str]], data: Path, tmp_path: Path) -> None:
     """Small models learn from the model's translations of the training text, and a cut, too."""
     out = tmp_path / "out"

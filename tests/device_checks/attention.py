@@ -21,6 +21,7 @@ import toy
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from collab_lab.clock.turns import take_turns
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import base
 from fairseq_collab.models.base import Variant
@@ -44,6 +45,9 @@ def checks(place: Place) -> Iterator[Check]:
         for kind in VARIANTS[:1] if place.quick else VARIANTS:
             run = partial(attention_errors, kind, place.device, dtype, bound)
             yield Check(f"attention {kind.name} {name}", run)
+    for positions in (32,) if place.quick else (32, 64, 128, 256):
+        run = partial(speed_of_the_fused_kernel, positions, place)
+        yield Check(f"speed of the fused kernel, {positions} positions", run)
 
 
 @functools.cache
@@ -84,6 +88,30 @@ def attention_errors(kind: Variant, device: torch.device, dtype: torch.dtype, bo
         errors |= errors_of(module, f"fused {type_}", MANY, device, dtype)
     expect(kernel.called or not module.may_fuse, "the fused kernel is not used")
     return within(errors, bound)
+
+
+def speed_of_the_fused_kernel(positions: int, place: Place) -> str:
+    """Forward and backward of a decoder's self-attention: 16,384 tokens, d = 512, 8 heads."""
+    d, tokens = (D, 64) if place.quick else (512, 16_384)
+    dtype = torch.float16 if place.name == "cuda" else torch.float32
+    model = toy.model(
+        "transformer_headsize_n", decoder_embed_dim=d, decoder_attention_heads=d // 64
+    )
+    module = model.decoder.layers[0].self_attn.to(place.device, dtype)
+    x = torch.randn(positions, tokens // positions, d, device=place.device, dtype=dtype)
+    future = torch.ones(positions, positions, dtype=torch.bool, device=place.device).triu(1)
+
+    def run(fuse: bool, _: Any) -> None:
+        with mock.patch.object(base, "can_fuse", return_value=fuse):
+            output, _ = module(x.requires_grad_(), x, x, attn_mask=future, need_weights=False)
+        torch.autograd.grad(output.float().sum(), x)
+
+    programs = {"ordinary": partial(run, False), "fused": partial(run, True)}
+    for program in programs.values():
+        program(None)
+    before, after = take_turns(programs, [None], pause=0, least=place.least)
+    each = f"{1000 * before['seconds']:.2f} to {1000 * after['seconds']:.2f} ms"
+    return f"{after['ratio']:.2f} times as fast ({after['low']:.2f} to {after['high']:.2f}), {each}"
 
 
 def errors_of(

@@ -27,6 +27,11 @@ class Place:
         return torch.device(self.name)
 
     @property
+    def least(self) -> float:
+        """Seconds in which programs take turns: a GPU is steadier than a CPU."""
+        return 0 if self.quick else 2
+
+    @property
     def formats(self) -> tuple[str, ...]:
         """Options of fairseq-train for number formats."""
         half = ("--bf16", "--fp16", "--amp", "--memory-efficient-fp16")

@@ -143,7 +143,7 @@ def speed_of_fixed_steps(arch: str, dtype: str, beam: int, place: Place) -> str:
     programs = {"ordinary": ordinary, "fixed": partial(in_fixed_steps, ordinary)}
     for program in programs.values():
         program(batch)  # warms up, and captures the graphs
-    before, after = take_turns(programs, [batch], pause=0)
+    before, after = take_turns(programs, [batch], pause=0, least=place.least)
     expect(model in BUFFERS, "ordinary steps were used")
     each = f"{1000 * before['seconds'] / length:.2f} to {1000 * after['seconds'] / length:.2f} ms"
     spread = f"{after['low']:.2f} to {after['high']:.2f}"

@@ -62,6 +62,9 @@ def test_where_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     q = torch.randn(1, 1, MANY, 8)
     assert can_fuse(q, q, q, dropout=0.0)
     assert not can_fuse(q, q, q, dropout=0.5), "which torch's kernel for CPUs has not"
+    on_gpu = mock.Mock(is_cuda=True, requires_grad=False, size=q.size)
+    assert can_fuse(on_gpu, q, q, dropout=0.5), "whose kernels have it"
+    assert not can_fuse(on_gpu, q[:, :, 1:], q, dropout=0.0), "no other threshold was timed"
     dropping = SeparateAttention(D, H, dropout=0.5)
     assert not fuses(dropping)
     assert fuses(dropping.eval())

@@ -13,7 +13,7 @@ from parity.test_convert import squared_error
 from toy import close
 from toy_reparametrize import Conversions, batch, inputs, trained
 
-from collab_lab.clock.bench import cache_bytes
+from collab_lab.clock.lengths import cache_bytes
 from collab_lab.mathematics.priced_attention import PricedAttention
 from collab_lab.mathematics.shared_projection import WeightedMaps, one_latent
 from collab_lab.metrics.cost import cost, totals
