@@ -526,6 +526,11 @@ def queries() -> dict[str, str]:
         for ending, score, spec in (("", "test_bits", "+.3f"), ("_bleu", "bleu", "+.2f")):
             of_diagonal = gain_of(gains(narrow[name], narrow["diagonal"], score))
             found[f"{name}_of_diagonal{ending}"] = interval(of_diagonal, spec)
+    of_widths = (
+        gains(of_width("amd", FULL, 128 * part), of_width("amd", SHARED, 128 * part), "test_bits")
+        for part in KEY_WIDTHS
+    )
+    found["full_of_widths"] = ", ".join(interval(gain_of(one), "+.3f") for one in of_widths)
     of_sizes = [
         gains(of_width(size, SHARED, d / 4), of_width(size, SEPARATE, d), "test_bits")
         for size, d in WIDTHS.items()
@@ -541,6 +546,8 @@ def queries() -> dict[str, str]:
         ("separate_intel", "main", SEPARATE, 32, 128, "test_bits"),
         ("diagonal_256", "large", SHARED, 64, 256, "test_bits"),
         ("separate_256", "large", SEPARATE, 64, 256, "test_bits"),
+        ("full_whole", "amd", FULL, 128, 128, "test_bits"),
+        ("full_eighth", "amd", FULL, 16, 128, "test_bits"),
         ("eight_heads", "heads8", SHARED, 32, 32, "test_bits"),
         ("eight_heads_bleu", "heads8", SHARED, 32, 32, "bleu"),
     ):
