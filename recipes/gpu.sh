@@ -3,14 +3,14 @@
 #
 #   DATA=DIR bash recipes/gpu.sh    a folder of fairseq-collab data prepare
 #   PARTS='check lengths training long base'  which parts, in this order (default: all)
-#   OUT=DIR       where everything goes (default: runs/gpu); files of an earlier run are replaced
+#   OUT=DIR       where everything goes (default: runs/gpu); all is measured again, but models that are there stay
 #   MINUTES=6     of the training in `base`; UPDATES=N sets its length instead
 #   TOKENS=16384  in a batch, of `training` and `base`
 #   PEAK=989      TFLOP/s of the GPU in bfloat16 without sparsity (default: of an H100 or H200)
 #   JOBS, SWEEP   see recipes/common.sh
 #   DEVICE=cpu QUICK=1   tiny models on a CPU: whether it runs
 #
-# check     recipes/gpu_check.sh, with the speed of fixed steps and of the fused kernel (OUT/check.txt)
+# check     recipes/gpu_check.sh, with the speed of fixed steps, live slots and the fused kernel (OUT/check.txt)
 # lengths   decoding to 32, 128 and 512 tokens in 16 bits, with ordinary and with fixed steps
 #           (OUT/lengths.json, OUT/lengths-fixed.json)
 # training  updates next to stock fairseq, in both types of 16 bits (OUT/training-fp16.json, OUT/training-bf16.json)
@@ -30,21 +30,23 @@ done
 OUT=${OUT:-runs/gpu}
 TOKENS=${TOKENS:-16384}
 DATA=${DATA:-none} enter "$@"
-[ ${#cpu[@]} -eq 0 ] || [ "${DEVICE:-}" = cpu ] || reject "torch finds no GPU; DEVICE=cpu QUICK=1 tries the recipe on a CPU"
-mkdir -p "$OUT"
-
 preset=wmt_en_de beam=5 lengths=(32 128 512) long=(512 2048) numbers=(--fp16) formats=(fp16 bf16)
+case ${DEVICE:-cuda} in
+    cuda) [ ${#cpu[@]} -eq 0 ] || reject "torch finds no GPU; DEVICE=cpu QUICK=1 tries the recipe on a CPU" ;;
+    cpu) device=(common.cpu=true) cpu=(--cpu) numbers=(--bf16) formats=(bf16) ;;   # no CPU trains in fp16
+    *) reject "DEVICE is '$DEVICE'; it may be cuda or cpu" ;;
+esac
+threads=()
 if [ -n "${QUICK:-}" ]; then
+    threads=(--threads 1)   # a toy waits for its threads
     preset=tiny beam=2 lengths=(5 9) long=(9)
 fi
-if [ "${DEVICE:-}" = cpu ]; then
-    numbers=(--bf16) formats=(bf16)   # no CPU trains in fp16
-fi
+mkdir -p "$OUT"
 wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 # bench FILE OPTIONS...: into OUT/FILE.json
 bench() {
-    fairseq-collab bench --presets $preset "${@:2}" "${cpu[@]}" --out "$OUT/$1.json" --force || note $?
+    fairseq-collab bench --presets $preset "${@:2}" "${cpu[@]}" "${threads[@]}" --out "$OUT/$1.json" --force || note $?
 }
 
 if wanted check; then

@@ -475,6 +475,7 @@ def tables(tiny: bool = False) -> dict[str, list[Row]]:
             "what_cuts_buy": [
                 *bought("tiny", 60, 5, {1: 2}, predicted=True),
                 *bought("tiny", 40, 6, {1: 2}, CACHE_CUTS),
+                *bought("tiny", 40, 5, {1: 2}, ("4 of 8 heads",), engines=ALL_ENGINES),
             ],
             # Those of one model: starts take seconds.
             "tools_time": tools_time((16,), 1, 20, "--format fairseq")[4:7],

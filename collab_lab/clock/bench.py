@@ -162,7 +162,7 @@ def time_translation(
     stock = plain(ours)
     (batch,) = batches(task, device, max_sentences=size)
     others = dict[str, Any]()
-    if device.type == "cpu" and dtype == torch.float32:
+    if device.type == "cpu" and dtype == torch.float32:  # before the models are prepared in place
         others = ctranslate2(stock, batch, threads) | onnx_runtime(ours, batch, threads)
     models = {"fairseq": stock.model, "ours": ours.model}
     engines = {name: translator(x.to(device), task, length=LENGTH) for name, x in models.items()}

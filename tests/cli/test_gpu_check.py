@@ -32,6 +32,7 @@ def test_on_the_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         "attention collab bfloat16",
         "training transformer_collab --bf16",
         "speed of the fused kernel, 32 positions",
+        "speed of live slots",
         "fixed steps transformer_collab float32, beam 5",
         "speed of fixed steps transformer_collab float32, beam 5",
     ):

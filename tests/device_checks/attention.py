@@ -21,13 +21,12 @@ import toy
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from collab_lab.clock.turns import take_turns
 from collab_lab.trained.attentions import attentions
 from fairseq_collab.attention import base
 from fairseq_collab.models.base import Variant
 from fairseq_collab.models.variants import VARIANTS
 
-from .core import Check, Place, expect
+from .core import Check, Place, expect, speeds
 
 #: Largest error that rounding explains: some tens of roundings of each format.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
@@ -107,11 +106,7 @@ def speed_of_the_fused_kernel(positions: int, place: Place) -> str:
         torch.autograd.grad(output.float().sum(), x)
 
     programs = {"ordinary": partial(run, False), "fused": partial(run, True)}
-    for program in programs.values():
-        program(None)
-    before, after = take_turns(programs, [None], pause=0, least=place.least)
-    each = f"{1000 * before['seconds']:.2f} to {1000 * after['seconds']:.2f} ms"
-    return f"{after['ratio']:.2f} times as fast ({after['low']:.2f} to {after['high']:.2f}), {each}"
+    return speeds(programs, None, place)
 
 
 def errors_of(

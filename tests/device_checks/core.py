@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+
+from collab_lab.clock.turns import take_turns
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,18 @@ def expect(condition: bool, what: str) -> None:
     """Raises AssertionError, also under ``python -O``."""
     if not condition:
         raise AssertionError(what)
+
+
+def speeds(
+    programs: Mapping[str, Callable[[Any], Any]], batch: Any, place: Place, steps: int = 1
+) -> str:
+    """How many times as fast the second program is as the first, in turns, and ms of a step."""
+    for program in programs.values():
+        program(batch)  # warms up, and captures graphs
+    before, after = take_turns(programs, [batch], pause=0, least=place.least)
+    spread = f"{after['low']:.2f} to {after['high']:.2f}"
+    slow, fast = (f"{1000 * one['seconds'] / steps:.2f}" for one in (before, after))
+    return f"{after['ratio']:.2f} times as fast ({spread}), {slow} to {fast} ms a step"
 
 
 def report(checks: Iterable[Check]) -> int:

@@ -27,13 +27,13 @@ from collab_lab.clock.bench import (
     trainer,
     translator,
 )
-from collab_lab.clock.turns import take_turns
 from collab_lab.metrics.generate import BEAM
+from fairseq_collab.attention import cache
 from fairseq_collab.decoding.fixed_steps import BUFFERS, FIXED_STEPS_ENV
 from fairseq_collab.models.families import TRANSLATION
 from fairseq_collab.models.variants import VARIANTS
 
-from .core import Check, Place, expect
+from .core import Check, Place, expect, speeds
 
 CPU = torch.device("cpu")
 #: Largest error of a score, in nats a word: half precision may find other words.
@@ -69,6 +69,7 @@ def checks(place: Place) -> Iterator[Check]:
     for arch, dtype, beam in [("transformer_collab", "float32", BEAM)] if place.quick else timed:
         run = partial(speed_of_fixed_steps, arch, dtype, beam, place)
         yield Check(f"speed of fixed steps {arch} {dtype}, beam {beam}", run)
+    yield Check("speed of live slots", partial(speed_of_live_slots, place))
     for arch in architectures:
         for form in place.formats:
             yield Check(f"training {arch} {form or 'float32'}", partial(trained, arch, form, place))
@@ -141,13 +142,25 @@ def speed_of_fixed_steps(arch: str, dtype: str, beam: int, place: Place) -> str:
     model = random_model(arch, preset, task).model.to(place.device, getattr(torch, dtype))
     ordinary = translator(model, task, beam, length=length)
     programs = {"ordinary": ordinary, "fixed": partial(in_fixed_steps, ordinary)}
-    for program in programs.values():
-        program(batch)  # warms up, and captures the graphs
-    before, after = take_turns(programs, [batch], pause=0, least=place.least)
+    found = speeds(programs, batch, place, length)
     expect(model in BUFFERS, "ordinary steps were used")
-    each = f"{1000 * before['seconds'] / length:.2f} to {1000 * after['seconds'] / length:.2f} ms"
-    spread = f"{after['low']:.2f} to {after['high']:.2f}"
-    return f"{after['ratio']:.2f} times as fast ({spread}), {each} a step, all told"
+    return found
+
+
+def speed_of_live_slots(place: Place) -> str:
+    """Of 64 sentences, d = 512, 6 layers, 512 tokens, in turns with caches of all slots."""
+    preset, size, length = ("tiny", 4, 24) if place.quick else ("wmt_en_de", 64, 512)
+    task = random_task(preset, size)
+    (batch,) = batches(task, place.device, max_sentences=size)
+    model = random_model("transformer_headsize_n", preset, task, max_target_positions=length + 2)
+    dtype = torch.float16 if place.name == "cuda" else torch.float32
+    live = translator(model.model.to(place.device, dtype), task, BEAM, length=length)
+
+    def all_slots(batch: Any) -> None:
+        with mock.patch.object(cache, "DROP_EVERY", 2**62):
+            live(batch)
+
+    return speeds({"all": all_slots, "live": live}, batch, place, length)
 
 
 def trained(arch: str, form: str, place: Place) -> str:

@@ -252,11 +252,11 @@ def test_engines(files: dict[str, Any]) -> None:
     engines = {e for heads, e, *case in found if (heads, *case) == ("standard", 1, 5)}
     assert {"stock fairseq", "fairseq", "onnx-int8", "onnx-float32"} <= engines
     assert {tuple(case) for heads, _, *case in found if heads != "standard"} == {(1, 9)}
-    whole, eighth = (
+    whole, quarter = (
         sum(found[heads, "onnx-int8", 1, 9]["cache"].values())
-        for heads in ("standard", "latents 1/8, 4 bits")
+        for heads in ("standard", "latents 1/4")
     )
-    assert eighth == whole / 8 / 4  # 8 numbers: 4 bytes, a scale and an offset
+    assert quarter == whole / 4
     assert all(len(row["seconds"]) == 2 for row in found.values())
     peaks = {row["engine"]: row.get("peak") for row in found.values()}
     assert peaks["fairseq"] is None

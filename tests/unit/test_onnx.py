@@ -51,9 +51,9 @@ SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
 PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "sentencepiece", "subword_nmt")
 
 
-def folder_of(trained: Trained, folder: Path, int8: bool = False) -> Translator:
+def folder_of(trained: Trained, folder: Path, int8: bool = False, graphs: Any = None) -> Translator:
     folder.mkdir()
-    exporter.write(trained, folder, int8)
+    exporter.write(trained, folder, int8, graphs)
     return Translator(folder, 1)
 
 
@@ -103,6 +103,8 @@ def test_rounded_caches_are_exported(tmp_path: Path) -> None:
     ours = found.search(sources(), BEAM, max_len_a=0, max_len_b=LONGEST)
     check_equal(ours, by_fairseq(trained, sources()), within=1e-4)
     assert {dtype for *_, dtype in found.config["own"].values()} == {"uint8", "float16"}
+    # 6 numbers of 4 bits, a scale and an offset of 16
+    assert exporter.cache_bytes(exporter.prepared(trained))["target"] == 3 + 2 + 2
 
 
 class Codes(torch.nn.Module):
@@ -334,11 +336,9 @@ def test_translations_at_their_limit_are_said(whole: tuple[Trained, Path]) -> No
     assert any("2 of 2 translations end at or near the limit" in line for line in lines)
 
 
-@pytest.mark.slow
 def test_prefixes_that_cannot_be(tmp_path: Path) -> None:
     """Those of one line end no other one."""
-    path = toy_checkpoints.write(tmp_path / "c.pt", "transformer", **SHALLOW)
-    found = folder_of(open_model(path, toy_checkpoints.COPY), tmp_path / "out")
+    found = program(opened(tmp_path, "transformer", **SHALLOW), tmp_path)
     told = list[tuple[int, str]]()
     lines, given = ["w1", "w2"], ["w4 </s> w5", "w4"]
     bad, good = found.translate(
@@ -370,8 +370,9 @@ def test_integers_of_two_products_in_a_row(tmp_path: Path) -> None:
         tmp_path / "c.pt", "transformer_headsize_n", decoder_output_dim=20, **SHALLOW
     )
     trained = open_model(path, toy_checkpoints.COPY)
+    graphs = exporter.graphs_of(trained)
     exact, integers = (
-        folder_of(trained, tmp_path / str(int8), int8=int8) for int8 in (False, True)
+        folder_of(trained, tmp_path / str(int8), int8, graphs) for int8 in (False, True)
     )
     targets = [line[:-1] for line in sources()]
     expected = bits_of_folder(exact, sources(), targets)
