@@ -32,8 +32,8 @@ from collab_common.command import positive
 from collab_common.errors import UserError
 from collab_common.progress import bar, say
 from collab_lab import open_model
-from collab_lab.clock.engines import pause, settings, write
-from collab_lab.clock.turns import turns
+from collab_lab.clock.engines import settings, write
+from collab_lab.clock.turns import pause, turns
 from collab_lab.export import ct2, onnx
 from collab_lab.export.translate import Translator
 from collab_lab.metrics.loss import mean_bits

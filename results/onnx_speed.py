@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import torch
 
 from collab_lab.clock.bench import PRESETS, random_model, random_task
-from collab_lab.clock.engines import Program, load, pause, program, write
-from collab_lab.clock.turns import clock
+from collab_lab.clock.engines import Program, load, program, write
+from collab_lab.clock.turns import clock, pause
 from collab_lab.export import onnx
 from collab_lab.export.plain import plain
 from results import peak

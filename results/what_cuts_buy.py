@@ -17,8 +17,9 @@ from fairseq.models.transformer import TransformerConfig
 
 from collab_common.progress import bar
 from collab_lab.clock.bench import PRESETS, random_model, random_task
-from collab_lab.clock.engines import Program, pause, program
+from collab_lab.clock.engines import Program, program
 from collab_lab.clock.parts import time_parts
+from collab_lab.clock.turns import pause
 from collab_lab.shrinking.engine import engine_of
 from collab_lab.shrinking.shape import Shape, Site, as_it_is, layer_parameters, sites_of, width_of
 from results.records import Content

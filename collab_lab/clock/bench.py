@@ -30,7 +30,7 @@ from torch import Tensor
 
 from collab_common.errors import UserError
 from collab_common.progress import say
-from collab_lab.clock.turns import Record, take_turns
+from collab_lab.clock.turns import Record, pause, take_turns
 from collab_lab.export.plain import plain
 from collab_lab.export.translate import Translator
 from collab_lab.export.vocabulary import Vocabulary
@@ -171,7 +171,7 @@ def time_translation(
         model.to(dtype)
     for engine in (engines | others).values():  # the warm-up
         engine(batch)
-    for record in take_turns(engines | others, [batch], least=least):
+    for record in take_turns(engines | others, [batch], pause(), least):
         case = f"beam {BEAM}, batch {size}, length {LENGTH}"
         yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
 

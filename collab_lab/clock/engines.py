@@ -23,7 +23,6 @@ from torch import Tensor
 from collab_common.errors import UserError
 from collab_common.provenance import PACKAGES, versions
 from collab_lab.clock.bench import translator
-from collab_lab.clock.turns import PAUSE
 from collab_lab.export.translate import Translator
 from collab_lab.export.vocabulary import Vocabulary
 from collab_lab.metrics.generate import BEAM, words_of
@@ -169,11 +168,6 @@ def _load_onnx(trained: Trained, timed_in: str, folder: Path, length: int) -> Pr
 #: What fills the folder of an engine, and what loads it, by the engine's name.
 WRITERS = {"ct2": _write_ct2, "onnx": _write_onnx}
 LOADERS = {"ct2": _load_ct2, "onnx": _load_onnx}
-
-
-def pause() -> float:
-    """Seconds to wait before a program: see :data:`.turns.PAUSE`."""
-    return PAUSE if torch.get_num_threads() > 1 else 0.0
 
 
 def settings() -> dict[str, Any]:

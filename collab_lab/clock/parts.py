@@ -43,11 +43,10 @@ from collab_lab.clock.engines import (
     Program,
     Work,
     check,
-    pause,
     program,
     settings,
 )
-from collab_lab.clock.turns import clock, turns
+from collab_lab.clock.turns import clock, pause, turns
 from collab_lab.shrinking.cut import NewHeads
 from collab_lab.shrinking.draft import Draft
 from collab_lab.shrinking.engine import engine_of

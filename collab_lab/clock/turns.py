@@ -21,8 +21,13 @@ from collab_lab.metrics.significance import gain_of
 Record = dict[str, Any]
 #: Turns of programs, and seconds of all turns.
 LEAST = (7, 8)
-#: Seconds before a translation: OpenMP threads of the last one spin for 0.2.
+#: Seconds before a translation with several threads: those of the last one spin for 0.2.
 PAUSE = 0.25
+
+
+def pause() -> float:
+    """Seconds to wait before a translation: see :data:`PAUSE`."""
+    return PAUSE if torch.get_num_threads() > 1 else 0.0
 
 
 def clock() -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from argparse import Namespace
 from pathlib import Path
 
+import pooch
 import pytest
 from corpus_archives import tgz
 from loopback import Server
@@ -20,6 +22,12 @@ CONTENT = bytes(range(256)) * 1000
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 TEXT = b"one\ntwo\n" * 5000
 A = {"a.en": "sub/a.en"}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library waits some seconds before it tries again."""
+    monkeypatch.setattr(pooch.core, "time", Namespace(sleep=lambda _: None))
 
 
 def write(folder: Path, content: bytes, name: str = "x.tgz") -> Path:
