@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks a GPU in some minutes: attention in float32, float16 and bfloat16, the fused kernel, beam
-# search, steps of fixed shapes (CUDA graphs) and their speed, and training in each number format.
+# Checks a GPU in some minutes: attention in float32, float16 and bfloat16, beam search, training in
+# each number format, steps of fixed shapes (CUDA graphs), and the speed of the fused kernel, of live
+# slots and of fixed steps.
 # Prints a line per check, ok or FAILED with the finding; the exit status is 1 if a check fails.
 # `fairseq-collab bench` measures more of the speed.
 #

@@ -26,6 +26,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from collab_common import command
 from collab_common.errors import UserError
 from collab_lab import open_model
@@ -160,8 +162,9 @@ def gpu(run: Run, record: Record, name: str) -> Iterator[tuple[str, Row, tuple[s
 
 
 def test_bits(run: Run) -> float:
-    """The loss of a run's checkpoint on the test set."""
-    model = open_model(run.average, data_folder(run.config()))
+    """The loss of a run's checkpoint on the test set, on the GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = open_model(run.average, data_folder(run.config()), device=device)
     return round(mean_bits(model.model, samples(model, "test")), 5)
 
 

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from collab_common.command import positive
+from collab_common.command import amount, positive
 from collab_common.errors import UserError
 from collab_common.files import write_json
 from collab_common.progress import say
@@ -22,6 +22,7 @@ from collab_lab.cli import options
 
 Record = dict[str, Any]
 PRESETS = ("multi30k", "wmt_en_de", "tiny")
+TASKS = ("translation", "training")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,16 +40,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lengths", nargs="+", type=positive, metavar="N",
         help="measure instead how seconds per token and memory grow with the length of "
-        "translations: 64 sentences, stock fairseq and ten kinds of heads",
+        "translations: 64 sentences, stock fairseq and nine kinds of heads",
     )  # fmt: skip
     parser.add_argument(
         "--beam", nargs="+", type=positive, default=[1, 5], metavar="N",
         help="with --lengths: sizes of the beam (default: 1 5)",
     )  # fmt: skip
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="HEADS",
-        help="with --lengths: kinds of heads to time next to stock fairseq, by their names in the "
-        "table (default: all)",
+        "--only", nargs="+", default=[], metavar="NAME",
+        help="what to time: translation or training; with --lengths, kinds of heads next to stock "
+        "fairseq, by their names in the table (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--arch", metavar="NAME",
@@ -61,13 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="tokens of a training batch (default: the preset's, for a CPU)",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=float, metavar="N",
+        "--seconds", type=amount, metavar="N",
         help="let the programs of a comparison take turns for so long, at least seven times "
         "(default: 8)",
     )  # fmt: skip
     numbers = parser.add_mutually_exclusive_group()
-    numbers.add_argument("--fp16", action="store_true", help="time 16-bit floats, on a GPU")
-    numbers.add_argument("--bf16", action="store_true", help="time bfloat16 numbers")
+    numbers.add_argument("--fp16", action="store_true", help="time models in float16, on a GPU")
+    numbers.add_argument("--bf16", action="store_true", help="time models in bfloat16")
     parser.add_argument(
         "--threads", type=positive, default=cores(), metavar="N",
         help="number of CPU threads (default: all cores)",
@@ -99,11 +100,12 @@ def timed(args: argparse.Namespace) -> Iterator[Record]:
     for preset, heads in product(args.presets or PRESETS[:2], bench.ARCHITECTURES):
         say(f"{preset}, {heads}")
         how = bench.ARCHITECTURES[heads], preset, device
-        records = chain(
-            bench.time_translation(*how, args.threads, dtype, args.seconds),
-            bench.time_training(*how, dtype, args.max_tokens, args.seconds),
-        )
-        yield from ({"preset": preset, "heads": heads, **record} for record in records)
+        records = {
+            "translation": bench.time_translation(*how, args.threads, dtype, args.seconds),
+            "training": bench.time_training(*how, dtype, args.max_tokens, args.seconds),
+        }
+        for task in args.only or TASKS:
+            yield from ({"preset": preset, "heads": heads, **record} for record in records[task])
 
 
 def numbers_of(args: argparse.Namespace) -> str:
@@ -111,7 +113,7 @@ def numbers_of(args: argparse.Namespace) -> str:
     return "float16" if args.fp16 else "bfloat16" if args.bf16 else "float32"
 
 
-def measure(args: argparse.Namespace, origin: dict[str, Any]) -> list[Record]:
+def measure(args: argparse.Namespace, argv: Sequence[str]) -> list[Record]:
     """Write the file after each record: what a program that is stopped has measured stays."""
     import torch
 
@@ -122,7 +124,7 @@ def measure(args: argparse.Namespace, origin: dict[str, Any]) -> list[Record]:
     torch.set_num_threads(args.threads)
     records: list[Record] = []
     content = {
-        **origin,
+        **options.provenance("bench", argv, args.cpu),
         "matrix_library": matrix_library(),
         "ctranslate2": version("ctranslate2") if find_spec("ctranslate2") else None,
         "numbers": numbers_of(args),
@@ -156,8 +158,8 @@ def length_table(records: Sequence[dict[str, Any]]) -> str:
     """One row per beam, kind and length, with stock fairseq's seconds divided by the kind's.
 
     ``cache`` counts the slots that some beam needs (and few others), ``all slots`` those of all
-    beams; of steps of fixed shapes, ``cache`` has all buffers.  A step reads half of the final
-    cache on average; ``GB/s`` divides that by the whole time.
+    beams; of steps of fixed shapes, ``cache`` has all buffers.  An ordinary step reads half of the
+    final cache on average; ``GB/s`` divides that by the whole time.
     """
     from collab_lab.results.render import grid
 
@@ -171,7 +173,7 @@ def length_table(records: Sequence[dict[str, Any]]) -> str:
             f"{stock[case(r)] / r['seconds']:.2f}",
             f"{r['memory']:.0f}", f"{r['cache']:.0f}",
             f"{r['all_slots']:.0f}" if "all_slots" in r else "-",
-            f"{r['cache'] / 2 * 2**20 / 1e9 / r['seconds']:.2f}",
+            f"{r['cache'] / 2 * 2**20 / 1e9 / r['seconds']:.2f}" if "all_slots" in r else "-",
         ]
         for r in records
     ]  # fmt: skip
@@ -188,13 +190,17 @@ def main(argv: Sequence[str]) -> int:
     else:  # where nothing is timed before an equal model of stock fairseq has translated
         reason = "goes with --lengths: stock fairseq has no model that is equal to its heads"
         options.reject(parser, args, ("arch", "user_dir"), reason)
-        options.reject(parser, args, ("beam", "only"), "goes with --lengths")
+        options.reject(parser, args, ("beam",), "goes with --lengths")
+        if not {*args.only} <= {*TASKS}:
+            parser.error(f"--only takes {' or '.join(TASKS)} without --lengths")
+        if args.only == ["translation"]:
+            options.reject(parser, args, ("max_tokens",), "is of training")
     if args.user_dir and not args.arch:
         parser.error("--user-dir goes with --arch: the architecture that it registers")
     options.check_out(args)
     options.import_models(args)
     if args.fp16 and options.device(args).type == "cpu":
-        raise UserError("takes a GPU", "--fp16", "leave it out, or give --bf16")
-    records = measure(args, options.provenance("bench", argv, args.cpu))
+        raise UserError("needs a GPU", "--fp16", "leave it out, or give --bf16")
+    records = measure(args, argv)
     print(length_table(records) if args.lengths else table(records))
     return 0

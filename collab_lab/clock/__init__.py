@@ -2,6 +2,7 @@
 
 turns    times programs that take turns; computes how many times as fast one is
 bench    compares speed with stock fairseq, for the command ``bench``
+lengths  times decoding by length, for the same command
 engines  runs a model in its engine
 parts    times a model's heads, units and caches, for ``shrink --time``
 """

@@ -171,7 +171,8 @@ def time_translation(
         model.to(dtype)
     for engine in (engines | others).values():  # the warm-up
         engine(batch)
-    for record in take_turns(engines | others, [batch], pause(), least):
+    waits = pause() if device.type == "cpu" else 0.0
+    for record in take_turns(engines | others, [batch], waits, least):
         case = f"beam {BEAM}, batch {size}, length {LENGTH}"
         yield {"task": "translation", "case": case, **record, "work": size, "unit": "sentences"}
 
@@ -246,16 +247,21 @@ def time_training(
     tokens = max_tokens or PRESETS[preset].train_tokens
     task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
     if (longest := int(task.dataset("test").sizes.max())) > tokens:
-        raise UserError("is less than the longest sentence", f"{tokens} tokens", f"give {longest}")
+        problem = f"a sentence has {longest} tokens"
+        raise UserError(problem, f"--max-tokens {tokens}", "give as many or more")
     data = batches(task, device, max_tokens=tokens)
+    data = data[:-1] or data  # the last one has what is left
     ours = random_model(arch, preset, task)
     models = {"fairseq": plain(ours).model, "ours": ours.model}
     exact = [trainer(model, task, device) for model in models.values()]
     check_equal("the loss", *(loss(one, data[0]) for one in exact))
     form = NUMBERS[dtype]
     trainers = {name: trainer(model, task, device, *form) for name, model in models.items()}
-    for one in trainers.values():  # the first update creates the optimiser's state
-        one.train_step([data[0]])
+    for one in trainers.values():
+        while not one.get_num_updates():  # it creates the optimiser's state; fp16 skips some
+            one.train_step([data[0]])
+        for batch in data:  # each shape is new once
+            one.train_step([batch])
     programs = {name: one.train_step for name, one in trainers.items()}
     work = int(np.median([batch["ntokens"] for batch in data]))
     case = f"batches of at most {tokens} tokens"

@@ -1,4 +1,4 @@
-"""Decoding by length: how seconds a token and memory grow with the translations.
+"""Decoding by length: how seconds per token and memory grow with the translations.
 
 Models have random weights, as in :mod:`.bench`, and every translation is forced to a length.
 """
@@ -60,7 +60,7 @@ def kinds(d: int) -> dict[str, tuple[str, dict[str, Any]]]:
     latent = {"latent_dim": d // 2, "latent_dim_in_encoder": d}
     own = {"key_dim": d // 4, "query_mixing": "own"}
     return {
-        "stock fairseq": ("transformer_headsize_n", {}),
+        STOCK: ("transformer_headsize_n", {}),
         "standard heads": ("transformer_headsize_n", {}),
         "standard heads, 4 bits": ("transformer_headsize_n", {"cache_bits": "4"}),
         "shared key d/4, own queries": ("transformer_collab", own),
@@ -116,29 +116,34 @@ def time_lengths(
     """
     names = chosen(only, arch)
     for beam, kind in product(beams, names):
-        yield from in_new_process(decode, kind, case, beam, user_dir=user_dir)
+        on_gpu = case.device.type == "cuda"
+        yield from in_new_process(decode, kind, case, beam, user_dir=user_dir, on_gpu=on_gpu)
 
 
-def in_new_process(function: Callable[..., T], *arguments: Any, user_dir: str | None = None) -> T:
+def in_new_process(
+    function: Callable[..., T], *arguments: Any, user_dir: str | None = None, on_gpu: bool = False
+) -> T:
     """What a function returns in a process of its own, whose peak of memory is not another's.
 
-    The first call starts the server of these processes, whose peak counts.
+    On a CPU, the first call starts a server of these processes, whose peak counts in theirs.
 
     Args:
         user_dir: folder of a plug-in that the process imports.
+        on_gpu: start the process anew: a fork may find CUDA in use.
 
     Raises:
         UserError: the process was killed.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # imported once
+    context: Any = multiprocessing.get_context("spawn" if on_gpu else "forkserver")
+    if not on_gpu:
+        context.set_forkserver_preload([__name__])  # imported once
     setup = torch.get_num_threads(), user_dir
     with ProcessPoolExecutor(1, context, prepare, setup) as pool:
         try:
             return pool.submit(function, *arguments).result()
         except BrokenProcessPool:
             todo = "the system may have had too little memory: free some, or measure less"
-            raise UserError("was killed", "the process that was timed", todo) from None
+            raise UserError("crashed or was killed", "the process that was timed", todo) from None
 
 
 def prepare(threads: int, user_dir: str | None) -> None:
@@ -158,8 +163,9 @@ def decode(kind: str, case: Case, beam: int) -> list[Record]:
     ours = random_model(arch, case.preset, task, **more, max_target_positions=longest)
     model = (plain(ours) if kind == STOCK else ours).model.to(case.device, case.dtype)
     del ours
-    os.environ[FIXED_STEPS_ENV] = str(int(case.fixed_steps))
-    look = replay if case.fixed_steps and kind != STOCK else watch
+    fixed = case.fixed_steps and kind != STOCK
+    os.environ[FIXED_STEPS_ENV] = str(int(fixed))
+    look = replay if fixed else watch
     found = look(model, task, batch, beam, case.lengths, case.device, before)
     return [{"kind": kind, **record} for record in found]
 
@@ -173,32 +179,34 @@ def watch(
     device: torch.device,
     before: int,
 ) -> list[Record]:
-    """Decode up to the last of the lengths, and record time and memory at each length.
+    """Translate to each length, and record seconds per token and memory.
 
-    ``memory`` is the peak memory that the model and its decoding add, on the GPU or in this
-    process; ``cache`` is the size of the incremental state, and ``all_slots`` its size if no slot
-    of a beam were dropped.  All are in MiB.
+    A first translation to the shortest length is not timed.  ``memory`` is the peak memory that the
+    model and its decoding add, on the GPU or in this process; ``cache`` is the size of the
+    incremental state in the last step, and ``all_slots`` its size if no slot of a beam were
+    dropped.  All are in MiB.
 
     Args:
         before: peak memory before the model was built, in bytes.
     """
-    translator(model, task, beam, length=min(8, lengths[-1]))(batch)  # the first steps allocate
-    translate = translator(model, task, beam, length=lengths[-1])
-    records, numbers = list[Record](), count()
+    steps, sizes = count(), Record()
 
     def look(_: Any, arguments: Any, options: Any) -> None:
-        """Before a step: ``steps`` tokens of each hypothesis are known."""
-        if (steps := next(numbers)) in lengths:
+        """Before a step: that many tokens of each hypothesis are known."""
+        if next(steps) == length:
             (state,) = (x for x in (*arguments, *options.values()) if isinstance(x, dict))
-            record: Record = {"beam": beam, "length": steps}
-            record |= {"seconds": (clock() - start) / steps, "cache": cache_bytes(state) / 2**20}
-            record["all_slots"] = record["cache"] + dropped_bytes(state) / 2**20
-            records.append(record | {"memory": (peak_memory(device) - before) / 2**20})
+            sizes["cache"] = cache_bytes(state) / 2**20
+            sizes["all_slots"] = sizes["cache"] + dropped_bytes(state) / 2**20
 
     model.decoder.layers[0].register_forward_pre_hook(look, with_kwargs=True)
-    start = clock()
-    translate(batch)
-    return records
+    records = list[Record]()
+    for length in (lengths[0], *lengths):
+        translate, steps = translator(model, task, beam, length=length), count()
+        start = clock()
+        translate(batch)
+        record: Record = {"beam": beam, "length": length, "seconds": (clock() - start) / length}
+        records.append(record | {"memory": (peak_memory(device) - before) / 2**20} | sizes)
+    return records[1:]
 
 
 def replay(
@@ -210,16 +218,17 @@ def replay(
     device: torch.device,
     before: int,
 ) -> list[Record]:
-    """As :func:`watch`, in steps of fixed shapes: one translation to each length.
+    """As :func:`watch`, in steps of fixed shapes, where a hook would be in the way of a graph.
 
-    A hook that looks on would be in the way of a graph.  ``first`` are the seconds a token of the
-    first translation to that length, which captures graphs; ``cache`` is the size of all buffers.
+    The third translation to each length is timed.  The first one captures graphs (``first``: its
+    seconds per token); where buffers grow on the way, the second one captures some again.
+    ``cache`` is the size of all buffers.
     """
     records = list[Record]()
     BUFFERS.pop(model, None)
     for length in lengths:
         translate, seconds = translator(model, task, beam, length=length), list[float]()
-        for _ in range(2):
+        for _ in range(3):
             start = clock()
             translate(batch)
             seconds.append((clock() - start) / length)
@@ -227,7 +236,7 @@ def replay(
             raise UserError("has no effect on this model", FIXED_STEPS_ENV, "unset it")
         cache = sum(buffer.nbytes for buffer in BUFFERS[model].memory.values()) / 2**20
         memory = (peak_memory(device) - before) / 2**20
-        record: Record = {"beam": beam, "length": length, "seconds": seconds[1]}
+        record: Record = {"beam": beam, "length": length, "seconds": seconds[-1]}
         records.append(record | {"first": seconds[0], "cache": cache, "memory": memory})
     return records
 

@@ -116,7 +116,9 @@ def log_softmax_(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, -1, out=logits)
 
 
-@functools.cache  # not at import, where threads would start: a forked process then waits for them
+# Not computed at import, where it would start threads: forked processes have none of them, and
+# would wait for ever.
+@functools.cache
 def softmax_overwrites() -> bool:
     """Return whether torch's log-softmax can write over its input, which torch does not promise."""
     logits = torch.arange(2000.0).view(2, -1).sin()

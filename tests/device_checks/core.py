@@ -30,7 +30,7 @@ class Place:
 
     @property
     def least(self) -> float:
-        """Seconds in which programs take turns: a GPU is steadier than a CPU."""
+        """Seconds in which programs take turns, at least."""
         return 0 if self.quick else 2
 
     @property
@@ -61,8 +61,9 @@ def speeds(
         program(batch)  # warms up, and captures graphs
     before, after = take_turns(programs, [batch], pause=0, least=place.least)
     spread = f"{after['low']:.2f} to {after['high']:.2f}"
+    unit = " a step" if steps > 1 else ""
     slow, fast = (f"{1000 * one['seconds'] / steps:.2f}" for one in (before, after))
-    return f"{after['ratio']:.2f} times as fast ({spread}), {slow} to {fast} ms a step"
+    return f"{after['ratio']:.2f} times as fast ({spread}), {slow} to {fast} ms{unit}"
 
 
 def report(checks: Iterable[Check]) -> int:

@@ -117,23 +117,58 @@ def test_a_model_is_in_training_after_its_loss_was_looked_at() -> None:
 
 
 def test_the_longest_sentence_fits_a_batch() -> None:
-    with refusing("6 tokens"):
+    with refusing("--max-tokens 6"):
         next(bench.time_training("transformer_collab", "tiny", CPU, max_tokens=6))
 
 
-def test_training_in_numbers_of_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both models' weights are of it, after their losses were compared in float32."""
-    seen = []
+@pytest.mark.parametrize("timed", [bench.time_translation, bench.time_training])
+def test_models_of_a_type(timed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both models' weights are of it, after they were compared in float32; no other engine."""
+    seen, models = [], list[Any]()
 
-    def take_turns(programs: Any, *_: Any, **__: Any) -> Any:
-        for step in programs.values():
-            seen.append({weight.dtype for weight in step.__self__.model.parameters()})
+    def take_turns(programs: Any, *_: Any, **how: Any) -> Any:
+        assert how.get("least", _[-1]) == 0.5
+        seen.append([*programs])
+        seen.append([next(model.parameters()).dtype for model in models])
         return iter(())
 
+    def compared(given: Any, *_: Any) -> Any:
+        return {next(model.parameters()).dtype for model in models} == {torch.float32} and 1.0
+
+    def random_model(*arguments: Any) -> Any:
+        models.append((found := made(*arguments)).model)
+        return found
+
+    made = bench.random_model
+    monkeypatch.setattr(bench, "random_model", random_model)
     monkeypatch.setattr(bench, "take_turns", take_turns)
-    monkeypatch.setattr(bench, "loss", lambda one, _: 1.0 + one.cfg.common.bf16)
-    [*bench.time_training("transformer_collab", "tiny", CPU, torch.bfloat16)]
-    assert seen == 2 * [{torch.bfloat16}]
+    monkeypatch.setattr(bench, "loss", compared)
+    monkeypatch.setattr(bench, "count_ties", lambda *_: compared(None) or pytest.fail("too late"))
+    threads = (1,) if timed is bench.time_translation else ()
+    [*timed("transformer_collab", "tiny", CPU, *threads, dtype=torch.bfloat16, least=0.5)]
+    assert seen == [["fairseq", "ours"], [torch.bfloat16]]
+
+
+def test_least_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LEAST", (2, 1e9))
+    (record,) = turns.take_turns({"A": lambda _: None}, [0], pause=0, least=0)
+    assert record["turns"] == 2
+
+
+def test_records_are_on_the_disk_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "bench.json"
+
+    def timed(*_: Any) -> Any:
+        yield {"task": "training"}
+        assert [r["task"] for r in json.loads(out.read_text())["records"]] == ["training"]
+        raise UserError("ended", "here")
+
+    monkeypatch.setattr(bench, "time_training", timed)
+    with refusing("ended"):
+        command.main(["--only", "training", "--cpu", "--threads", "1", "--out", str(out)])
+    assert json.loads(out.read_text())["commit"]
 
 
 @pytest.mark.slow

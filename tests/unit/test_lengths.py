@@ -19,6 +19,7 @@ from collab_lab.cli import bench as command
 from collab_lab.clock import bench, lengths
 from collab_lab.clock.lengths import Case
 from fairseq_collab.attention import cache
+from fairseq_collab.decoding import fixed_steps
 from fairseq_collab.decoding.fixed_steps import BUFFERS, FIXED_STEPS_ENV
 
 CPU = torch.device("cpu")
@@ -38,17 +39,36 @@ def test_memory_is_of_one_model() -> None:
     assert all(0 < record["memory"] < 200 for record in records)
 
 
-def test_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To each length once more than graphs need; the cache is all buffers."""
-    monkeypatch.setenv(FIXED_STEPS_ENV, "1")
-    times = iter([0.0, 12.0, 20.0, 24.0, 30.0, 48.0, 50.0, 68.0, 0.0, 0.0, 0.0, 0.0])
-    monkeypatch.setattr(lengths, "clock", lambda: next(times))
+@pytest.fixture
+def toy_model() -> Any:
+    """A model, its task and a batch of two sentences."""
     task = bench.random_task("tiny", 2)
     (batch,) = bench.batches(task, CPU, max_sentences=2)
-    model = bench.random_model("transformer_headsize_n", "tiny", task).model
-    found = lengths.replay(model, task, batch, 2, [4, 9], CPU, 0)
+    return bench.random_model("transformer_headsize_n", "tiny", task).model, task, batch
+
+
+def test_in_fixed_steps(toy_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is captured in the translation that is timed; the cache is all buffers."""
+    monkeypatch.setenv(FIXED_STEPS_ENV, "1")
+    now, captured = [0.0], list[float]()
+
+    class FixedStep(fixed_steps.FixedStep):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            captured.append(now[0])
+
+    def clock() -> float:
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr(fixed_steps, "FixedStep", FixedStep)
+    monkeypatch.setattr(lengths, "clock", clock)
+    model, task, batch = toy_model
+    found = lengths.replay(model, task, batch, 5, [9, 140], CPU, 0)
     numbers = [[one[name] for name in ("beam", "length", "first", "seconds")] for one in found]
-    assert numbers == [[2, 4, 3, 1], [2, 9, 2, 2]]
+    assert numbers == [[5, 9, 1 / 9, 1 / 9], [5, 140, 1 / 140, 1 / 140]]
+    assert {1, 7, 9} <= {*captured}, "of the first length; of the other one, twice"
+    assert not {5, 11} & {*captured}
     buffers = sum(memory.nbytes for memory in BUFFERS[model].memory.values())
     assert found[1]["cache"] == buffers / 2**20
     model.decoder.layers[0].register_forward_hook(lambda *_: None)
@@ -57,7 +77,7 @@ def test_in_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_is_killed() -> None:
-    with refusing("was killed"):
+    with refusing("killed"):
         lengths.in_new_process(signal.raise_signal, signal.SIGKILL)
 
 
@@ -78,17 +98,17 @@ def test_processes_after_an_import_have_threads() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(forked)], check=True, env=two)
 
 
-def test_seconds_and_memory_of_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By token of each hypothesis, from the start; in MiB, of what the model adds."""
-    times, peaks = iter([100.0, 104.0, 118.0]), iter([3 * 2**20, 5 * 2**20])
+def test_seconds_and_memory_of_lengths(toy_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per token of each hypothesis, after a translation that does not count; in MiB."""
+    times = iter([100.0, 200.0, 300.0, 304.0, 400.0, 418.0])
+    peaks = iter([2 * 2**20, 3 * 2**20, 5 * 2**20])
     monkeypatch.setattr(lengths, "clock", lambda: next(times))
     monkeypatch.setattr(lengths, "peak_memory", lambda _: next(peaks))
-    task = bench.random_task("tiny", 2)
-    (batch,) = bench.batches(task, CPU, max_sentences=2)
-    model = bench.random_model("transformer_headsize_n", "tiny", task).model
-    found = lengths.watch(model, task, batch, 2, [4, 9], CPU, 2**20)
+    found = lengths.watch(*toy_model, 2, [4, 9], CPU, 2**20)
     names = ("beam", "length", "seconds", "memory")
     assert [[one[name] for name in names] for one in found] == [[2, 4, 1, 2], [2, 9, 2, 4]]
+    short, long = found
+    assert 0 < short["cache"] <= long["cache"]
 
 
 def test_peak_memory_is_in_bytes() -> None:
@@ -162,8 +182,9 @@ def test_options_that_do_not_act(capsys: pytest.CaptureFixture[str]) -> None:
         ["--arch", "transformer_latent"],
         ["--beam", "5"],
         ["--only", "multi-query"],
+        ["--max-tokens", "500", "--only", "translation"],
     ):
-        with wrong_usage(capsys, "--lengths"):
+        with wrong_usage(capsys, "" if "--max-tokens" in options else "--lengths"):
             command.main(options)
     with wrong_usage(capsys, "--arch"):
         command.main(["--lengths", "5", "--user-dir", "heads"])
