@@ -40,6 +40,10 @@ def pytest_collection_finish() -> None:
         from warm.composing import compose_faster
 
         compose_faster()
+    if "torch" in sys.modules:
+        from warm.tracing import trace_faster
+
+        trace_faster()
     gc.collect()
     gc.freeze()
 

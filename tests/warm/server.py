@@ -166,6 +166,7 @@ def ended(**request: Any) -> None:
 
 if __name__ == "__main__":
     from composing import compose_faster, compose_once
+    from tracing import trace_faster
 
     sys.path.pop(0)  # the folder of this file
     for module in PRELOAD:
@@ -173,6 +174,7 @@ if __name__ == "__main__":
     compose_faster()
     compose_once()
     draw_once()
+    trace_faster()
     os.fsync = lambda descriptor: None  # no test cuts the power, and a disk takes its time
     home = Path(sys.argv[1])
     sys.executable = str(home / "python")  # what a command starts is warm, too
