@@ -61,7 +61,10 @@ def run(prog: str, action: Callable[[], object]) -> int:
 
     User errors, and errors of the system, print one line on standard error.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in (
+        "strict",
+        "surrogateescape",
+    ):
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may lack letters of a text
     try:
         status = action()

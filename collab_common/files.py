@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -110,7 +111,11 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 def user_cache() -> Path:
     """Return the user's folder for files that can be made again: ``~/.cache/fairseq_collab``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairseq_collab"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # this user has none
+        raise OSError(errno.ENOENT, "there is no home folder: set HOME or XDG_CACHE_HOME") from None
+    return folder / "fairseq_collab"
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -8,6 +8,7 @@ the hash of every file in it.  The same request again does nothing; a different 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import shutil
 import uuid
@@ -61,10 +62,16 @@ def whole_folder(out: Path) -> Iterator[Path]:
     """Yield a new folder; it is renamed to ``out`` at the end, or removed if an error is raised.
 
     Raises:
-        UserError: another process is building ``out``.
+        UserError: another process is building ``out``, or the disk is full.
     """
-    with _alone(out) as out, _replacing(out) as folder:
-        yield folder
+    with _alone(out) as out:
+        try:
+            with _replacing(out) as folder:
+                yield folder
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise UserError(error.strerror or str(error), out, "free some space") from error
 
 
 def read_finished(folder: Path) -> Json:

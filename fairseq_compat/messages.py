@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from types import TracebackType
@@ -52,6 +53,8 @@ def report(error: BaseException) -> bool:
         user_error = UserError(str(error))  # fairseq's own, of a subset
     if user_error is None and isinstance(error, OSError) and error.errno and error.filename:
         user_error = UserError(error.strerror or str(error), error.filename)
+    if user_error is None and isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        user_error = UserError(error.strerror or str(error))  # often of standard output: no name
     if user_error is None or os.environ.get(TRACEBACK_WANTED) == "1":
         return False
     _say(f"error: {' '.join(str(user_error).split())}")

@@ -133,13 +133,14 @@ def score_runs(runs: list[Run]) -> int:
                 check_test_set(run.config())
                 with run.locked():
                     record = run.record() or score_run(run)
-            line = f"{run.name}: {summary(record)}"
-            if record.task == "translation":
-                signatures = f"{record.bleu_signature}  {record.chrf_signature}"
-                line += f"  chrF {record.chrf:.2f}  {signatures}"
-            print(line, flush=True)
         except (UserError, OSError) as error:
             failed = 1
             where = "" if isinstance(error, UserError) else f"{run.folder}: "
             print(f"{PROG}: error: {where}{error}", file=sys.stderr, flush=True)
+            continue
+        line = f"{run.name}: {summary(record)}"
+        if record.task == "translation":
+            signatures = f"{record.bleu_signature}  {record.chrf_signature}"
+            line += f"  chrF {record.chrf:.2f}  {signatures}"
+        print(line, flush=True)
     return failed

@@ -6,9 +6,12 @@ Models have random weights, as in :mod:`.bench`, and every translation is forced
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import resource
 import sys
+import tempfile
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -138,18 +141,32 @@ def in_new_process(
     if not on_gpu:
         context.set_forkserver_preload([__name__])  # imported once
     setup = torch.get_num_threads(), user_dir
-    with ProcessPoolExecutor(1, context, prepare, setup) as pool:
-        try:
+    try:
+        with ProcessPoolExecutor(1, context, prepare, setup) as pool:
             return pool.submit(function, *arguments).result()
-        except BrokenProcessPool:
-            todo = "the system may have had too little memory: free some, or measure less"
-            raise UserError("crashed or was killed", "the process that was timed", todo) from None
+    except BrokenProcessPool:
+        todo = "the system may have had too little memory: free some, or measure less"
+        raise UserError("crashed or was killed", "the process that was timed", todo) from None
+    except OSError as error:
+        if "AF_UNIX" not in str(error):  # the server's socket
+            raise
+        where = f"TMPDIR {tempfile.gettempdir()}"
+        raise UserError(str(error), where, "set it to a short path, such as /tmp") from error
 
 
 def prepare(threads: int, user_dir: str | None) -> None:
-    """Set up a new process: its threads, and the kinds of heads of a plug-in."""
+    """Set up a new process: its end, its threads, and the kinds of heads of a plug-in."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     utils.import_user_module(Namespace(user_dir=user_dir))
+
+
+def _end_with_parent() -> None:
+    """Wait until the process that started this one has ended, also if it was killed; end then."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def decode(kind: str, case: Case, beam: int) -> list[Record]:

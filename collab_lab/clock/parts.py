@@ -377,9 +377,12 @@ def time_parts(
         say(f"times of parts: {path}")
     else:
         table = _measured(model, work, parts, kinds)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with updated(path, content, write_json) as content:  # another process may have added some
-            content["tables"][key] = table
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with updated(path, content, write_json) as content:  # another process may add some
+                content["tables"][key] = table
+        except OSError as error:
+            say(f"warning: these times are not kept for later: {error}; set XDG_CACHE_HOME")
     totals: dict[str, int] = {}
     for site in sites_of(model):
         group = group_of(site, timed_in)

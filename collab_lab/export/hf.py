@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
+from collab_common.errors import UserError
 from collab_lab.export.check import BatchAttention, batches
 from collab_lab.export.engine_support import (
     check_all_read,
@@ -136,7 +138,10 @@ def survives_saving(folder: Path) -> bool:
 def save_all(model: Any, folder: str) -> None:
     """Call ``save_pretrained`` so that it includes the table of positions."""
     model._keys_to_ignore_on_save = set()
-    model.save_pretrained(folder)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as error:  # a full disk
+        raise UserError(str(error), folder, "free some space, or set TMPDIR") from error
 
 
 def weights_in(model: Any) -> list[Tensor]:

@@ -52,10 +52,14 @@ class RunProcess(NamedTuple):
     gpus: list[str]
     lock: ExitStack
 
-    def end(self) -> None:
-        """End the process and its children (on several GPUs it has some): the whole session."""
+    def terminate(self) -> None:
+        """Ask the process and its children (on several GPUs it has some) to end: its session."""
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.killpg(self.process.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """End the process and its children."""
+        self.terminate()
         self.process.wait()
         self.lock.close()
 
@@ -121,10 +125,14 @@ class Scheduler:
         return sorted(self.gpus, key=used.__getitem__)[:number]
 
     def stop(self) -> None:
-        """End all processes."""
+        """End all processes; whatever then fails, such as a closed terminal, none goes on."""
+        for child in self.processes:
+            child.terminate()
         for child in self.processes:
             child.end()
-            say(f"{child.run.name}: stopped")
+        with contextlib.suppress(OSError):
+            for child in self.processes:
+                say(f"{child.run.name}: stopped")
 
 
 # ---- GPUs ----------------------------------------------------------------------------------------
@@ -210,7 +218,7 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
     """Do the runs that are not finished, ``jobs`` at a time.
 
     Returns:
-        0 if all runs are finished, 1 if some are not, 130 after Ctrl-C or SIGTERM.
+        0 if all runs are finished, 1 if some are not, 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
     pending = {run: job for run, job in runs.items() if not run.is_finished()}
     say(f"{len(runs)} runs: {len(runs) - len(pending)} finished, {len(pending)} to do")
@@ -218,7 +226,10 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
     if others:
         say(f"finished runs were trained at other commits: {', '.join(sorted(others))}")
     scheduler = Scheduler(pending, jobs, command, visible_gpus())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # kill, as Ctrl-C, ends trainings
+    # What ends this program ends the trainings, as Ctrl-C does: kill, and a terminal that closes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
     try:
         while scheduler.step():
             time.sleep(_POLL)
@@ -226,7 +237,8 @@ def run_all(runs: Mapping[Run, Job], jobs: int, command: list[str]) -> int:
         scheduler.stop()
         if not isinstance(error, KeyboardInterrupt):
             raise
-        say("interrupted: rerun the command to resume")
+        with contextlib.suppress(OSError):
+            say("interrupted: rerun the command to resume")
         return 130
     unfinished = [run for run in runs if not run.is_finished()]
     say(f"{len(runs) - len(unfinished)} of {len(runs)} runs are finished")

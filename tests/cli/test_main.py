@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -246,3 +247,12 @@ def test_an_option_without_effect_has_its_own_name(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["shrink", "c.pt", "data", "--for=ct2"])
     assert "--for needs --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("handler", ["strict", "surrogateescape"])
+def test_letters_that_a_locale_lacks(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's handler is the second one in the locale C."""
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii", errors=handler))
+    assert run("table", lambda: print("±")) == 0
+    assert written.getvalue() == b"\\xb1\n"

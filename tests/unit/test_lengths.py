@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -79,6 +81,24 @@ def test_in_fixed_steps(toy_model: Any, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_process_that_is_killed() -> None:
     with refusing("killed"):
         lengths.in_new_process(signal.raise_signal, signal.SIGKILL)
+
+
+def test_a_process_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the parent is killed: else it would compute on, and disturb the next times."""
+    end, of_parent = os.pipe()
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: Namespace(sentinel=end))
+    ended = Mock()
+    monkeypatch.setattr(os, "_exit", ended)
+    os.close(of_parent)
+    lengths._end_with_parent()
+    ended.assert_called_once()
+
+
+def test_a_temporary_folder_of_a_long_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Mock(side_effect=OSError("AF_UNIX path too long"))
+    monkeypatch.setattr(lengths, "ProcessPoolExecutor", pool)
+    with refusing("TMPDIR", "short path"):
+        lengths.in_new_process(int)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -172,6 +173,39 @@ def test_a_stopped_worker_leaves_nothing_running(run: Run, monkeypatch: pytest.M
     assert wait_for(lambda: not is_running(int(pids.read_text())), 5)
     assert not run.is_finished()
     run.locked().__enter__()
+
+
+def test_all_trainings_are_stopped_though_nothing_can_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C, which also ends the `tee` that the sweep prints to."""
+    monkeypatch.setattr(scheduler, "child_command", lambda _: ["sleep", "60"])
+    both = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        both += begun(Run(tmp_path / name)).processes
+    ours = Scheduler({}, 1, [])
+    ours.processes = both
+    monkeypatch.setattr(scheduler, "say", Mock(side_effect=BrokenPipeError))
+    ours.stop()
+    assert all(child.process.poll() is not None for child in both)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_trainings(
+    number: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGHUP comes from a terminal that closes."""
+    stopped = Mock()
+    monkeypatch.setattr(Scheduler, "stop", stopped)
+    monkeypatch.setattr(Scheduler, "step", lambda self: signal.raise_signal(number) or True)
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert scheduler.run_all({run: JOB}, 1, ["sweep"]) == 130
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
+    stopped.assert_called_once()
 
 
 def test_a_training_holds_the_lock_of_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

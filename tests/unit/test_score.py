@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -317,6 +318,14 @@ def test_a_run_that_cannot_be_read_leaves_the_others(
     told = capsys.readouterr()
     assert good.name in told.out
     assert f"{bad.folder}: " in told.err
+
+
+def test_a_reader_that_has_gone_is_no_fault_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", Mock(write=Mock(side_effect=BrokenPipeError)))
+    with pytest.raises(BrokenPipeError):
+        score_runs([Run(write_run(tmp_path, "collab", 64))])
 
 
 def test_languages_are_those_of_the_first_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -507,6 +508,20 @@ def test_times_are_measured_once(
     monkeypatch.setattr(parts, "_seconds", lambda *a: 2.0)
     assert time_parts(model, "fairseq", batch=2, folder=counted).seconds == 2
     assert len(repr(first).splitlines()) == 2
+
+
+def test_a_folder_that_cannot_be_written_costs_no_times(
+    model: Trained, counted: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Also without any home folder, where the command ends before anything is timed."""
+    (counted / "file").write_text("")
+    assert time_parts(model, "fairseq", folder=counted / "file" / "times").seconds
+    assert "not kept" in capsys.readouterr().err
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("no home")))
+    with pytest.raises(OSError, match="set HOME"):
+        time_parts(model, "fairseq")
 
 
 def test_times_of_other_kinds_or_parts_are_not_taken(
