@@ -61,11 +61,8 @@ def run(prog: str, action: Callable[[], object]) -> int:
 
     User errors, and errors of the system, print one line on standard error.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in (
-        "strict",
-        "surrogateescape",
-    ):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a locale may lack letters of a text
+    if isinstance(sys.stdout, io.TextIOWrapper) and _lacks_letters(sys.stdout):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = action()
         if sys.stdout is not None:  # standard output is None if the caller has closed it
@@ -86,6 +83,12 @@ def run(prog: str, action: Callable[[], object]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130  # as a shell reports a program that SIGINT ended
     return status if isinstance(status, int) else 0
+
+
+def _lacks_letters(stream: io.TextIOWrapper) -> bool:
+    """Whether a letter of a text may be an error there: the locale may not have it."""
+    in_locale_c = stream.errors == "surrogateescape" and stream.encoding.lower() != "utf-8"
+    return stream.errors == "strict" or in_locale_c
 
 
 def silence_stdout() -> None:
