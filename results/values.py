@@ -479,10 +479,11 @@ def trainings() -> dict[str, str]:
     runs = [run for part in load("shared_keys").values() for run in part]
     widths = by(load("shared_keys")["widths"], "folder")
     # Of the median: some runs were suspended for a while, and their seconds ran on.
-    hours = {
-        size: len(every) * median(run["train_seconds"] for run in every) / 3600
+    seconds = {
+        size: [run["train_seconds"] for run in every if run["queries"] not in (FULL, OWN)]
         for size, every in widths.items()
     }
+    hours = {size: len(every) * median(every) / 3600 for size, every in seconds.items()}
     elsewhere = {
         score: [
             abs(gain)
@@ -535,6 +536,16 @@ def queries() -> dict[str, str]:
         for size, d in WIDTHS.items()
     ]
     found["diagonal_sizes"] = of_groups(of_sizes, "+.3f")
+    on_amd = {"amd": 128, "large": 256}
+    for name, kind, share in (
+        ("full_sizes", SEPARATE, 1),
+        ("full_of_diagonal_sizes", SHARED, 0.25),
+    ):
+        of_sizes = [
+            gains(of_width(size, FULL, d / 4), of_width(size, kind, d * share), "test_bits")
+            for size, d in on_amd.items()
+        ]
+        found[name] = of_groups(of_sizes, "+.3f")
     enja = runs["enja", STANDARD]
     for name in ("separate", "diagonal", "full"):
         [gain] = gains(runs["enja", kinds[name]], enja, "valid_bits")
