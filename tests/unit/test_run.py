@@ -198,8 +198,9 @@ def test_a_signal_stops_the_trainings(
     """SIGHUP comes from a terminal that closes."""
     stopped = Mock()
     monkeypatch.setattr(Scheduler, "stop", stopped)
-    monkeypatch.setattr(Scheduler, "step", lambda self: signal.raise_signal(number) or True)
-    handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(Scheduler, "step", lambda self: signal.raise_signal(number))
+    # Within nohup it is ignored.
+    handlers = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
         assert scheduler.run_all({run: JOB}, 1, ["sweep"]) == 130
     finally:
