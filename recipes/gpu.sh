@@ -97,12 +97,14 @@ PY
     hours=$(python -c 'import sys; print(1.2 * float(sys.argv[1]) / 60)' "$MINUTES")
     sweep base base method="choice(standard)" common.seed="choice(1)" common.fp16=false common.bf16=true \
         dataset.max_tokens="$TOKENS" "$updates" optimization.stop_time_hours="$hours" \
-        lr_scheduler.warmup_updates=$((UPDATES / 10)) common.log_interval=$((UPDATES / 20 + 1))
+        lr_scheduler.warmup_updates=$((UPDATES / 10)) common.log_interval=$(((UPDATES + 19) / 20))
     [ -e "$whole/average.pt" ] || exit 1
     python - "$whole" "${PEAK:-989}" "$OUT/speed.json" <<'PY' || note $?
 import json, pathlib, re, statistics, sys
 whole, peak, out = pathlib.Path(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3])
 lines = re.findall(r'train_inner \| .*"wps": "([\d.]+)"', (whole / "train.log").read_text())
+if not lines:
+    sys.exit("gpu: the training had too few updates to tell its speed")
 words = statistics.median(map(float, lines))   # of the intervals between two lines
 score = json.loads((whole / "score.json").read_text())
 # Forward and backward: six operations per multiply-add.
