@@ -83,7 +83,12 @@ smaller() {   # NAME OPTIONS...: make the model smaller and measure it
 if wanted base; then
     # A batch of the benchmark has as many tokens; loading data, and shapes that are new, take the rest of the time.
     # A model that is being trained goes on as it began.
-    [ -n "${UPDATES:-}" ] || [ ! -e "$OUT/updates" ] || UPDATES=$(cat "$OUT/updates")
+    stop=()
+    if [ -z "${UPDATES:-}" ]; then
+        # The first epoch may be several times as slow: the training then ends by the clock.
+        stop=(optimization.stop_time_hours="$(python -c 'import sys; print(1.2 * float(sys.argv[1]) / 60)' "$MINUTES")")
+        [ ! -e "$OUT/updates" ] || UPDATES=$(cat "$OUT/updates")
+    fi
     UPDATES=${UPDATES:-$(python - "$OUT/training-bf16.json" "$MINUTES" <<'PY'
 import json, sys
 records = json.load(open(sys.argv[1]))["records"]
@@ -93,10 +98,8 @@ PY
 )} || reject "base: give UPDATES, or measure the part 'training' before"
     count_updates
     echo "$UPDATES" > "$OUT/updates"
-    # The first epoch may be several times as slow: the training ends by the clock then.
-    hours=$(python -c 'import sys; print(1.2 * float(sys.argv[1]) / 60)' "$MINUTES")
     sweep base base method="choice(standard)" common.seed="choice(1)" common.fp16=false common.bf16=true \
-        dataset.max_tokens="$TOKENS" "$updates" optimization.stop_time_hours="$hours" \
+        dataset.max_tokens="$TOKENS" "$updates" "${stop[@]}" \
         lr_scheduler.warmup_updates=$((UPDATES / 10)) common.log_interval=$(((UPDATES + 19) / 20))
     [ -e "$whole/average.pt" ] || exit 1
     python - "$whole" "${PEAK:-989}" "$OUT/speed.json" <<'PY' || note $?

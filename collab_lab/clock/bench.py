@@ -248,7 +248,7 @@ def time_training(
     task = random_task(preset, 4 * tokens // int(PRESETS[preset].length[0]))
     if (longest := int(task.dataset("test").sizes.max())) > tokens:
         problem = f"a sentence has {longest} tokens"
-        raise UserError(problem, f"--max-tokens {tokens}", "give as many or more")
+        raise UserError(problem, f"--max-tokens {tokens}", "give at least that number")
     data = batches(task, device, max_tokens=tokens)
     data = data[:-1] or data  # the last one has what is left
     ours = random_model(arch, preset, task)

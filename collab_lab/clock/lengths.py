@@ -88,7 +88,7 @@ def chosen(only: Sequence[str], arch: str | None) -> list[str]:
     for name in only:
         if name not in known:
             todo = did_you_mean(name, known) or f"give some of {'; '.join(known)}"
-            raise UserError("is no kind of heads", f"--only {name!r}", todo)
+            raise UserError("is not a kind of heads", f"--only {name!r}", todo)
     names = [name for name in known if name in {STOCK, *(only or known)}]
     return names if arch is None else [*names, arch]
 
@@ -114,7 +114,7 @@ def time_lengths(
 
     Args:
         only: kinds to time, of :func:`kinds`, next to stock fairseq; default: all.
-        arch: a registered architecture to time, too; by default next to standard heads only.
+        arch: a registered architecture that is also timed; by default next to standard heads only.
         user_dir: folder of the plug-in that registers it.
     """
     names = chosen(only, arch)
